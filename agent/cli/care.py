@@ -1,0 +1,137 @@
+"""Commands that care for the installation: doctor, migrate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from agent.cli.screen import AsJson, console
+from agent.client import AgentClient
+from agent.config import Settings, read_settings
+from agent.home import open_home
+from agent.process import is_provably_gone
+from store import schema
+from store.database import check
+from store.errors import PerdureError
+
+MARKS = {"ok": ("✓", "green"), "note": ("•", "yellow"), "bad": ("✗", "red")}
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    verdict: Literal["ok", "note", "bad"]
+    detail: str
+    advice: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(doctor)
+    app.command()(migrate)
+
+
+def migrate() -> None:
+    """Bring the database to this release's schema."""
+    from agent.service import prepare
+
+    with open_home(read_settings()) as home:
+        applied = prepare(home.url)
+    console.print(f"Applied: {', '.join(applied)}" if applied else "The schema is current.")
+
+
+def doctor(
+    as_json: AsJson = False,
+    database_url: Annotated[bool, typer.Option("--database-url", help="Print only the database's URL.")] = False,
+) -> None:
+    """Look for what is wrong, and say what to do."""
+    if database_url:
+        with open_home(read_settings()) as home:
+            typer.echo(home.url)
+        return
+    findings = list(examine())
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            mark, colour = MARKS[finding.verdict]
+            console.print(f"[{colour}]{mark}[/] {finding.what:<12}", end=" ")
+            console.print(finding.detail, markup=False)
+            if finding.advice:
+                console.print(f"               → {finding.advice}", style="bold", markup=False)
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    try:
+        settings = read_settings()
+    except PerdureError as error:
+        yield Finding("settings", "bad", str(error), "correct the variable")
+        return
+    yield Finding("settings", "ok", "every variable has an allowed value")
+    yield from examine_agents(settings)
+    try:
+        with open_home(settings) as home:
+            version = check(home.url)
+            kind = "embedded" if home.embedded else "given"
+            yield Finding("database", "ok", f"Postgres {version // 10000}.{version % 10000} ({kind})")
+            if not schema.is_current(home.url):
+                yield Finding("schema", "bad", "not of this release", "perdure migrate")
+                return
+            yield Finding("schema", "ok", f"current ({schema.migrations()[-1].name})")
+            with AgentClient(home.url) as client:
+                yield from examine_work(client)
+    except PerdureError as error:
+        yield Finding("database", "bad", str(error), "start Postgres, or unset PERDURE_DATABASE_URL to use the embedded one")
+
+
+def examine_agents(settings: Settings) -> Iterator[Finding]:
+    from pydantic_ai.models import infer_model
+
+    from agent.registry import load_agents
+
+    try:
+        agents = load_agents(settings.agents)
+    except PerdureError as error:
+        yield Finding("agents", "bad", str(error), "correct PERDURE_AGENTS")
+        return
+    yield Finding("agents", "ok", ", ".join(agents))
+    for name, agent in agents.items():
+        model = settings.model or agent.model
+        if model is None:
+            yield Finding("model", "bad", f"{name} has no model", "give it one, or set PERDURE_MODEL")
+        elif isinstance(model, str):
+            try:
+                infer_model(model)
+                yield Finding("model", "ok", f"{name}: {model}")
+            except Exception as error:
+                yield Finding("model", "bad", f"{name}: {' '.join(str(error).split())}", "set the key it names")
+
+
+def examine_work(client: AgentClient) -> Iterator[Finding]:
+    living = client.living_workers()
+    gone = [row for row in living if is_provably_gone(row.process, row.pid)]
+    alive = len(living) - len(gone)
+    waiting = client.tasks(status="queued", limit=1000)
+    if alive:
+        yield Finding("workers", "ok", f"{alive} alive")
+    elif waiting:
+        yield Finding("workers", "bad", f"none is alive, and {len(waiting)} tasks are queued", "perdure start")
+    else:
+        yield Finding("workers", "note", "none is alive", "perdure start")
+    stuck = [row for row in client.tasks(status="running", limit=1000) if row.worker_id not in {w.worker_id for w in living}]
+    if stuck:
+        yield Finding("stuck", "bad", f"{len(stuck)} tasks belong to dead workers", "any live worker adopts them: perdure start")
+    if stranded := client.stranded():
+        yield Finding("stranded", "bad", f"{stranded} tasks are unknown to DBOS", "was its schema reset? accept them again")
+    if not stuck and not stranded:
+        yield Finding("tasks", "ok", f"{len(waiting)} queued, none stuck")
+    if doubts := client.doubts():
+        yield Finding("in doubt", "note", f"{len(doubts)} effects have no recorded end", "SELECT * FROM agent.in_doubt")
+    if questions := client.questions():
+        first = questions[0]
+        yield Finding("questions", "note", f"{len(questions)} calls wait for a person", f"perdure show {first.session_id}")

@@ -1,0 +1,183 @@
+"""Commands that look: sessions, show, tasks, steps, tail."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from agent.cli.screen import (
+    AsJson,
+    Limit,
+    ago,
+    brief,
+    coloured,
+    connected,
+    console,
+    print_json,
+    print_table,
+    took,
+)
+from agent.client import AgentClient
+from store.types import EventRow, Json, TaskStatus
+
+POLL_SECONDS = 0.25
+OVERLAP = timedelta(seconds=5)
+"""Events of different sessions may become visible a little out of order of their time."""
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (sessions, show, tasks, steps, tail):
+        app.command()(command)
+
+
+def sessions(
+    user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List sessions, last active first."""
+    with connected() as client:
+        rows = client.sessions(user=user, limit=limit)
+    if as_json:
+        return print_json(rows)
+    print_table(
+        ["session", "agent", "user", "state", "open", "messages", "restarts", "active", "title"],
+        [
+            [row.session_id, row.agent, row.user_id or "", coloured(row.state), row.open_tasks, row.messages,
+             row.restarts, ago(row.last_active_at), brief(row.title, 40)]
+            for row in rows
+        ],
+        empty="No sessions yet. Make one: perdure send assistant hello",
+    )  # fmt: skip
+
+
+def show(session: str, as_json: AsJson = False) -> None:
+    """Show one session: its state, its conversation, and what waits for you."""
+    with connected() as client:
+        seen = client.session(session)
+        row, messages, questions = seen.read(), seen.messages(), seen.questions()
+    if as_json:
+        return print_json(row)
+    console.print(Text(f"{row.session_id}  ·  {row.agent}  ·  ", "bold") + coloured(row.state))
+    console.print(
+        f"{row.messages} messages · {row.open_tasks} open tasks · {row.restarts} restarts · active {ago(row.last_active_at)}"
+    )
+    for stored in messages:
+        for line in told(stored.message):
+            console.print(line)
+    for question in questions:
+        console.print(Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow"))
+        console.print(f"  perdure approve {question.task_id} {question.call_id}")
+        console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...")
+    return None
+
+
+def told(message: Json) -> list[Text]:
+    """A stored message as lines a person reads."""
+    lines: list[Text] = []
+    for part in message.get("parts", ()):
+        match part.get("part_kind"):
+            case "user-prompt":
+                lines.append(Text("you    ", "bold cyan") + Text(brief(part["content"], 2000)))
+            case "text":
+                lines.append(Text("agent  ", "bold green") + Text(part["content"]))
+            case "tool-call":
+                lines.append(Text(f"       → {part['tool_name']}({brief(part['args'])})", "dim"))
+            case "tool-return":
+                lines.append(Text(f"       ← {brief(part['content'], 100)}", "dim"))
+            case _:
+                pass
+    return lines
+
+
+def tasks(
+    session: Annotated[str | None, typer.Option(help="Only this session's.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only queued, running, waiting, done, failed, cancelled or dead.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks, newest first."""
+    from typing import get_args
+
+    if status is not None and status not in get_args(TaskStatus):
+        raise typer.BadParameter(f"{status!r}; allowed are {', '.join(get_args(TaskStatus))}", param_hint="--status")
+    with connected() as client:
+        rows = client.tasks(session=session, status=status, limit=limit)
+    if as_json:
+        return print_json(rows)
+    print_table(
+        ["task", "session", "agent", "status", "steps", "crashes", "accepted", "input", "result"],
+        [
+            [row.task_id, row.session_id, row.agent, coloured(row.status), row.steps, row.crashes, ago(row.accepted_at),
+             brief(row.input, 30), brief(row.error or row.output, 50)]
+            for row in rows
+        ],
+        empty="No tasks.",
+    )  # fmt: skip
+
+
+def steps(task: str, as_json: AsJson = False) -> None:
+    """List a task's recorded steps with their inputs and outputs."""
+    with connected() as client:
+        found = client.task(task)
+        found.read()
+        rows = found.steps()
+    if as_json:
+        return print_json(rows)
+    print_table(
+        ["step", "name", "outcome", "took", "input", "output"],
+        [
+            [row.step, row.name, coloured(row.outcome or ("failed" if row.error else "returned")),
+             took(row.started_at, row.finished_at), brief(row.input, 50), brief(row.error or row.output, 60)]
+            for row in rows
+        ],
+        empty="No step is recorded yet.",
+    )  # fmt: skip
+
+
+def tail(
+    session: Annotated[str | None, typer.Argument(help="One session; all of them when left out.")] = None,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", "-f", help="Go on until Ctrl-C.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Follow the journal as it is written."""
+    with connected() as client:
+        if session is not None:
+            client.session(session).read()
+        for event in events(client, session, follow=follow):
+            if as_json:
+                typer.echo(json.dumps(event.model_dump(mode="json"), ensure_ascii=False))
+            else:
+                console.print(line_of(event, with_session=session is None))
+
+
+def events(client: AgentClient, session: str | None, *, follow: bool):
+    seen: dict[str, set[int]] = {}
+    after, since = 0, datetime.now(UTC) - timedelta(minutes=5)
+    while True:
+        batch = client.events(session=session, after=after, since=since)
+        for event in batch:
+            known = seen.setdefault(event.session_id, set())
+            if event.seq not in known:
+                known.add(event.seq)
+                yield event
+        if batch:
+            after, since = batch[-1].seq if session else 0, max(since, batch[-1].at - OVERLAP)
+        elif not follow:
+            return
+        if not follow and session is None:
+            return
+        if follow:
+            time.sleep(POLL_SECONDS)
+
+
+def line_of(event: EventRow, *, with_session: bool) -> Text:
+    facts = {key: value for key, value in event.data.items() if value is not None}
+    head = f"{event.at.astimezone():%H:%M:%S.%f}"[:-3]
+    where = f"  {event.session_id[:18]}" if with_session else ""
+    return Text(f"{head}{where}  ", "dim") + Text(f"{event.seq:>4}  {event.kind:<20}") + Text(brief(facts, 110), "dim")

@@ -1,0 +1,34 @@
+"""Commands that run: start, worker, demo."""
+
+from __future__ import annotations
+
+import typer
+
+from agent.config import read_settings
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(start)
+    app.command()(worker)
+    app.command()(demo)
+
+
+def start() -> None:
+    """Run HTTP, console and a worker in one process. Stop it with Ctrl-C: nothing is lost."""
+    from agent.service import run
+
+    run(read_settings(), console=True)
+
+
+def worker() -> None:
+    """Run tasks only, with /livez and /readyz on PERDURE_PORT. Start as many as you like, on any machine."""
+    from agent.service import run
+
+    run(read_settings(), console=False)
+
+
+def demo() -> None:
+    """Watch a worker die with kill -9 in the middle of an effect, and the task go on. Offline, under a minute."""
+    from agent.demo.story import tell
+
+    tell()

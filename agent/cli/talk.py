@@ -1,0 +1,138 @@
+"""Commands that talk: send, chat, approve, deny."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from agent.cli.screen import brief, connected, console, living_workers
+from agent.client import AgentClient, Task
+from agent.config import read_settings
+from agent.home import open_home
+from store.errors import InvalidInput, NotFound, PerdureError, TaskFailed
+
+Reason = Annotated[str | None, typer.Option("--reason", help="What the model is told.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (send, chat, approve, deny):
+        app.command()(command)
+
+
+def send(
+    agent: str,
+    text: str,
+    session: Annotated[str | None, typer.Option(help="Continue this session; a new one when left out.")] = None,
+    user: Annotated[str | None, typer.Option(help="On behalf of this user.")] = None,
+    key: Annotated[str | None, typer.Option("--idempotency-key", help="The same key gives the same task.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the result and print it.")] = False,
+) -> None:
+    """Give an agent one input. Once the task id is printed, the task is durable."""
+    with connected() as client:
+        task = client.enqueue(agent, text, session=session, user=user, idempotency_key=key)
+        console.print(f"task {task.id} accepted in session {task.session_id}", style="dim" if wait else None)
+        if not living_workers(client):
+            print("No worker is alive, so it waits. Start one: perdure start", file=sys.stderr)
+        if wait:
+            answer = task.result()
+            console.print(answer if isinstance(answer, str) else brief(answer, 100_000), markup=False)
+
+
+def approve(task: str, call: str) -> None:
+    """Let a call that waits for a person run."""
+    with connected() as client:
+        _say_next(client.approve(task, call))
+
+
+def deny(task: str, call: str, reason: Reason = None) -> None:
+    """Refuse a call that waits for a person."""
+    with connected() as client:
+        _say_next(client.deny(task, call, reason=reason))
+
+
+def _say_next(following: Task | None) -> None:
+    if following is None:
+        console.print("Recorded. Other calls of this task still wait for an answer.")
+    else:
+        console.print(f"Recorded. Task {following.id} goes on.")
+
+
+def chat(
+    session: Annotated[str | None, typer.Argument(help="Continue this session; a new one when left out.")] = None,
+    agent: Annotated[str, typer.Option(help="With whom, for a new session.")] = "assistant",
+) -> None:
+    """Talk to an agent. Leave with Ctrl-D; come back with: perdure chat SESSION."""
+    with open_home(read_settings()) , a_worker(), connected() as client:
+        name = session or f"chat-{os.urandom(4).hex()}"
+        with contextlib.suppress(NotFound):
+            agent = client.session(name).read().agent
+        console.print(f"Session {name} with {agent}. Leave with Ctrl-D.", style="dim")
+        while True:
+            try:
+                text = console.input("[bold cyan]you[/]    ")
+            except EOFError:
+                console.print(f"\nTo go on: perdure chat {name}", style="dim")
+                return
+            try:
+                answer_to(client, client.enqueue(agent, text, session=name))
+            except InvalidInput:
+                continue
+            except PerdureError as error:
+                console.print(str(error), style="red", markup=False)
+
+
+def answer_to(client: AgentClient, task: Task) -> None:
+    """Print the answer, asking the person what the agent asks them."""
+    while True:
+        with console.status("…"):
+            state = task.settled_status()
+        if state != "waiting":
+            break
+        for question in task.questions():
+            console.print(f"{question.tool}({brief(question.arguments)}): {question.reason}", style="yellow", markup=False)
+            if typer.confirm("Approve?"):
+                client.approve(task.id, question.call_id)
+            else:
+                client.deny(task.id, question.call_id, reason=typer.prompt("Reason", default="") or None)
+        task = task.continuation() or task
+    try:
+        console.print(f"[bold green]agent[/]  {_plain(task)}")
+    except TaskFailed as error:
+        console.print(str(error), style="red", markup=False)
+
+
+def _plain(task: Task) -> str:
+    from rich.markup import escape
+
+    answer = task.result()
+    return escape(answer if isinstance(answer, str) else brief(answer, 100_000))
+
+
+@contextlib.contextmanager
+def a_worker() -> Iterator[None]:
+    """Somebody to answer: the workers there are, or one of our own for as long as we talk."""
+    with contextlib.suppress(PerdureError), connected() as client:
+        if living_workers(client):
+            yield
+            return
+    command = [sys.executable, "-m", "agent", "worker"]
+    own = subprocess.Popen(
+        command, env={**os.environ, "PERDURE_PORT": "0"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert own.stdout is not None
+        if not own.stdout.readline():
+            assert own.stderr is not None
+            raise PerdureError(own.stderr.read().strip().removeprefix("perdure: ").splitlines()[0])
+        yield
+    finally:
+        own.terminate()
+        own.wait()
+

@@ -1,0 +1,90 @@
+"""Settings: read once from the environment, checked, frozen."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from store.errors import Misconfigured
+
+Commas = Annotated[tuple[str, ...], NoDecode]
+Seconds = Annotated[tuple[float, ...], NoDecode]
+
+DEMO_AGENTS = ("agent.demo.agents:researcher", "agent.demo.agents:assistant")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="PERDURE_", frozen=True, extra="ignore", env_ignore_empty=True)
+
+    database_url: str | None = None
+    home: Path = Path(".perdure")
+    agents: Commas = DEMO_AGENTS
+    model: str | None = None
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    api_keys: Commas = ()
+    concurrency: int = Field(100, ge=1, le=10_000)
+    heartbeat_seconds: float = Field(5, ge=0.1, le=3600)
+    drain_seconds: float = Field(20, ge=0, le=86_400)
+    backoff_seconds: Seconds = (5, 30, 120, 600)
+    crash_limit: int = Field(3, ge=1)
+    crash_window_seconds: float = Field(3600, gt=0)
+    stall_seconds: float = Field(300, gt=0)
+    context_fraction: float = Field(0.8, gt=0, le=1)
+    keep_messages: int = Field(20, ge=1)
+    context_window: int | None = Field(None, ge=500)
+
+    @field_validator("agents", "api_keys", mode="before")
+    @classmethod
+    def _split(cls, given: Any) -> Any:
+        return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+
+    @field_validator("backoff_seconds", mode="before")
+    @classmethod
+    def _numbers(cls, given: Any) -> Any:
+        return tuple(float(part) for part in given.split(",")) if isinstance(given, str) else given
+
+    @field_validator("agents", mode="after")
+    @classmethod
+    def _some(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        if not given:
+            raise ValueError("name at least one agent as package.module:attribute")
+        return given
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Settings:
+        if not self.api_keys and not is_loopback(self.host):
+            raise ValueError(
+                f"PERDURE_HOST is {self.host!r}, which others can reach; set PERDURE_API_KEYS, or listen on 127.0.0.1"
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_settings() -> Settings:
+    """The settings, or one sentence that names the variable, the value and what is allowed."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:
+            raise Misconfigured(first["msg"].removeprefix("Value error, ") + ".") from None
+        name = f"PERDURE_{str(first['loc'][0]).upper()}"
+        allowed = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        raise Misconfigured(f"{name} is {os.environ.get(name)!r}; allowed is {allowed}.") from None
+    if settings.database_url is None and os.environ.get("DBOS_SYSTEM_DATABASE_URL"):
+        settings = settings.model_copy(update={"database_url": os.environ["DBOS_SYSTEM_DATABASE_URL"]})
+    return settings

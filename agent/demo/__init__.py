@@ -1,0 +1,1 @@
+"""Agents that need no key and no network: what `start` serves when none are named."""

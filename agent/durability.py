@@ -1,0 +1,259 @@
+"""What makes a user's agent durable, attached to a copy so that the user's own object stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai import exceptions as failures
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, CombinedCapability
+from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
+from pydantic_ai.durable_exec.dbos import DBOSDurability
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from agent import tools
+from agent.recorder import Execution, current, fenced, is_recording, record
+from agent.serializer import pack, unpack
+from agent.tools import Effect, Policy, Pure, policy_of
+from steps.tool import Call, ToolRecord, call_effect, call_pure
+from store import effects
+from store.database import Database
+from store.plain import storable
+
+MODEL_ATTEMPTS = 5
+FIRST_RETRY_SECONDS = 1.0
+
+TRANSIENT = (
+    failures.ModelRateLimitError,
+    failures.ModelUnavailableError,
+    failures.ModelServerError,
+    failures.ModelConnectionError,
+)
+
+
+class ToolError(Exception):
+    """A tool raised; the kind and the message are those it was recorded with."""
+
+
+def make_durable(agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float) -> Agent[Any, Any]:
+    """A copy of the agent whose model requests and tool calls are recorded steps."""
+    durable = copy.copy(agent)
+    if model is not None:
+        durable._model = model
+    root = agent.root_capability
+    assert isinstance(root, CombinedCapability)
+    durable._root_capability = CombinedCapability([RecordedTools(database), NotedRequests(), *root.capabilities])
+    requests = DBOSDurability[Any](
+        name=agent.name,
+        model_step_config=cast(
+            Any,
+            {
+                "retries_allowed": True,
+                "max_attempts": MODEL_ATTEMPTS,
+                "interval_seconds": FIRST_RETRY_SECONDS,
+                "backoff_rate": 2.0,
+                "should_retry": is_worth_retrying,
+                "timeout_seconds": time_limit,
+            },
+        ),
+    )
+    bound = requests.for_agent(durable)
+    durable._root_capability = CombinedCapability([*durable._root_capability.capabilities, bound])
+    return durable
+
+
+def has_durability(agent: AbstractAgent[Any, Any]) -> bool:
+    found: list[AbstractCapability[Any]] = []
+    agent.root_capability.apply(found.append)
+    return any(isinstance(capability, DBOSDurability) for capability in found)
+
+
+def is_worth_retrying(error: BaseException) -> bool:
+    """Whether the same request may be answered later: limits, overload, faults and silence; not refusals."""
+    if isinstance(error, failures.ModelHTTPError):
+        return error.status_code in (408, 409, 425, 429) or error.status_code >= 500
+    return isinstance(error, (*TRANSIENT, TimeoutError, ConnectionError)) or type(error).__name__ == "DBOSStepTimeoutError"
+
+
+@dataclass
+class RecordedTools(AbstractCapability[Any]):
+    """Makes every tool call exactly one recorded step, and every effect one entry on the ledger."""
+
+    database: Database
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="outermost")
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        execution = current.get()
+        if execution is None or not is_recording():
+            return await handler(args)
+        made = Call(
+            tool=call.tool_name,
+            call_id=call.tool_call_id,
+            idempotency_key=_key_of(execution, ctx, call),
+            input=storable(args),
+        )
+
+        async def execute() -> Any:
+            token = tools._key.set(made.idempotency_key)
+            try:
+                return pack(await handler(args))
+            finally:
+                tools._key.reset(token)
+
+        async def step() -> dict[str, Any]:
+            match _policy(ctx, tool_def):
+                case Pure():
+                    done = await call_pure(made, execute)
+                case Effect() as policy:
+                    done = await self._effect(execution, made, policy, ctx, args, execute)
+            return done.model_dump(mode="json")
+
+        recorded = ToolRecord.model_validate(await record(f"tool.{made.tool}", step))
+        return _told(recorded, made)
+
+    async def _effect(
+        self,
+        execution: Execution,
+        call: Call,
+        policy: Effect,
+        ctx: RunContext[Any],
+        args: dict[str, Any],
+        execute: Callable[[], Any],
+    ) -> ToolRecord:
+        opening = effects.start_effect(
+            execution.task.task_id,
+            execution.owner,
+            execution.worker,
+            key=call.idempotency_key,
+            call=call.call_id,
+            tool=call.tool,
+            arguments=call.input,
+            policy=policy.in_doubt,
+        )
+
+        async def verify() -> Any:
+            assert policy.verify is not None
+            token = tools._key.set(call.idempotency_key)
+            try:
+                return pack(await _ask_the_world(policy.verify, ctx, args))
+            finally:
+                tools._key.reset(token)
+
+        return await call_effect(
+            call,
+            policy.in_doubt,
+            start=lambda: fenced(self.database, opening, execution.task.task_id),
+            execute=execute,
+            verify=verify if policy.verify else None,
+        )
+
+
+def _told(recorded: ToolRecord, made: Call) -> Any:
+    """Give the agent what the record says, alike on the first run and on every recovery."""
+    if recorded.call_id != made.call_id:
+        raise ToolError(f"the record of call {recorded.call_id} stands where {made.call_id} is made")
+    note = recorded.note or ""
+    match recorded.outcome:
+        case "returned" | "unknown":
+            return unpack(recorded.output)
+        case "retry":
+            raise failures.ModelRetry(note)
+        case "failed":
+            raise failures.ToolFailed(note)
+        case "asked":
+            raise failures.ApprovalRequired({"reason": note, "idempotency_key": recorded.idempotency_key})
+        case "deferred":
+            raise ToolError(f"{recorded.tool} defers to an external executor, which Perdure does not offer")
+        case "raised":
+            raise ToolError(f"{recorded.tool} raised {note}")
+
+
+def _key_of(execution: Execution, ctx: RunContext[Any], call: ToolCallPart) -> str:
+    decided = execution.decisions.get(call.tool_call_id)
+    if decided is not None and ctx.tool_call_approved:
+        return decided.idempotency_key
+    return call_key(execution.task.task_id, f"{ctx.run_step}", call.tool_call_id)
+
+
+def call_key(task: str, place: str, call_id: str) -> str:
+    """Names one call for good. The place tells apart calls to which a model gave the same id."""
+    return f"{task}:{hashlib.sha256(f'{place}:{call_id}'.encode()).hexdigest()[:16]}"
+
+
+def _policy(ctx: RunContext[Any], tool_def: ToolDefinition) -> Policy:
+    listed: Any = (ctx.tool_manager.tools or {}).get(tool_def.name) if ctx.tool_manager else None
+    while hasattr(listed, "source_tool"):
+        listed = listed.source_tool
+    function = getattr(getattr(getattr(listed, "call_func", None), "__self__", None), "function", None)
+    if function is not None:
+        return policy_of(function)
+    annotations = (tool_def.metadata or {}).get("annotations") or {}
+    return Pure() if annotations.get("readOnlyHint") is True else tools.UNMARKED
+
+
+async def _ask_the_world(check: Callable[..., Any], ctx: RunContext[Any], args: dict[str, Any]) -> Any:
+    """Call a check with those of the tool's arguments that it takes."""
+    taken = inspect.signature(check).parameters
+    given: dict[str, Any] = {name: value for name, value in args.items() if name in taken}
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
+        given = dict(args)
+    first = next(iter(taken), None)
+    positional = [ctx] if first is not None and first not in args else []
+    if inspect.iscoroutinefunction(check):
+        return await check(*positional, **given)
+    return await asyncio.to_thread(check, *positional, **given)
+
+
+class NotedRequests(AbstractCapability[Any]):
+    """Lets the record of a model request say what was asked, without storing the history again."""
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        return NotedModel(model)
+
+
+class NotedModel(WrapperModel):
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        response = await super().request(messages, model_settings, model_request_parameters)
+        return replace(response, metadata={**(response.metadata or {}), "perdure": asked(self.wrapped, messages)})
+
+
+def asked(model: Model, messages: list[ModelMessage]) -> dict[str, Any]:
+    """The request in few words: its newest parts, and tool results by the call that has them on record."""
+    newest: list[dict[str, Any]] = []
+    for part in messages[-1].parts:
+        match part:
+            case UserPromptPart(content=str(text)):
+                newest.append({"user": text})
+            case ToolReturnPart():
+                newest.append({"result_of": part.tool_call_id, "tool": part.tool_name})
+            case _:
+                newest.append({"part": part.part_kind})
+    return {"model": model.model_name, "messages": len(messages), "newest": newest}
+
+

@@ -1,0 +1,92 @@
+"""DBOS as Perdure runs it: pinned version, own worker id, bounded threads, one partitioned queue.
+
+Together with `agent.recorder` this is all that knows DBOS's inside; see docs/decisions/0002-dbos.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from dbos import DBOS, DBOSConfig
+from dbos._dbos import _get_dbos_instance
+from dbos._utils import GlobalParams
+
+from agent.serializer import JsonSerializer
+from store.types import WorkerId
+
+QUEUE = "perdure"
+APPLICATION = "perdure"
+APPLICATION_VERSION = "perdure-1"
+"""Pinned, so that a new release resumes what an older one began."""
+
+POLL_SECONDS = 0.1
+THREADS = 16
+CONNECTIONS = 20
+PATIENCE_SECONDS = 86_400
+"""How long a thread waits for a connection. A pool that is merely busy must never decide a task's fate."""
+
+
+def configure(url: str, worker: WorkerId) -> None:
+    config: DBOSConfig = {
+        "name": APPLICATION,
+        "system_database_url": url,
+        "application_version": APPLICATION_VERSION,
+        "executor_id": worker,
+        "serializer": JsonSerializer(),
+        "max_executor_threads": THREADS,
+        "sys_db_pool_size": CONNECTIONS,
+        "db_engine_kwargs": {"pool_timeout": PATIENCE_SECONDS, "pool_pre_ping": False},
+        "log_level": "WARNING",
+    }
+    DBOS(config=config)
+
+
+async def launch(concurrency: int) -> None:
+    """Begin to take tasks. Launched on the running loop, so that workflows and HTTP share it."""
+    DBOS.launch()
+    await DBOS.register_queue_async(
+        QUEUE,
+        partition_concurrency=1,
+        worker_concurrency=concurrency,
+        polling_interval_sec=POLL_SECONDS,
+        on_conflict="always_update",
+    )
+
+
+def migrate(url: str) -> None:
+    DBOS.migrate(url)
+
+
+def rename(worker: WorkerId) -> None:
+    """Go on under a new worker id; executions under the old one can record nothing any more."""
+    GlobalParams.executor_id = worker
+    _get_dbos_instance()._sys_db.executor_id = worker
+
+
+def active_tasks() -> list[str]:
+    return _get_dbos_instance()._active_workflows_set.activeList()
+
+
+def stop_taking() -> None:
+    for event in _get_dbos_instance().background_thread_stop_events:
+        event.set()
+
+
+async def drain(seconds: float) -> list[str]:
+    """Let running tasks go on for a while; those that still run are stopped where they stand."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while (left := active_tasks()) and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.05)
+    running: list[asyncio.Task[Any]] = [task for task in _get_dbos_instance()._workflow_tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=2)
+    return left
+
+
+async def destroy() -> None:
+    with suppress(Exception):
+        await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=0)

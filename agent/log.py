@@ -1,0 +1,43 @@
+"""One line for each thing that matters, on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from store.errors import TaskFailed
+
+NOISE = ("Asyncio task cancelled", "is no longer owned by this execution", "Stopping queue manager")
+
+
+class Quiet(logging.Filter):
+    """Drops what Perdure says better itself: ended tasks are in the journal, tracebacks of theirs in the rows."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, TaskFailed):
+            return False
+        return not any(text in record.getMessage() for text in NOISE)
+
+
+class OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = self.formatTime(record, "%H:%M:%S")
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        text = " ".join(record.getMessage().split())
+        error = record.exc_info[1] if record.exc_info else None
+        return f"{at}  {level}{text}" + (f" ({type(error).__name__}: {error})" if error else "")
+
+
+def configure() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    handler.addFilter(Quiet())
+    for name, level in (("perdure", logging.INFO), ("dbos", logging.WARNING), ("psycopg.pool", logging.ERROR)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)
+
+
+log = logging.getLogger("perdure")

@@ -1,0 +1,38 @@
+"""Which process this is, and whether another one on this machine still is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+
+def host() -> str:
+    return socket.gethostname()
+
+
+def identity(pid: int | None = None) -> str | None:
+    """Names a process for good: machine, boot, process namespace, pid and start. None when there is no such process."""
+    try:
+        process = psutil.Process(pid or os.getpid())
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return f"{_place()}/{process.pid}/{process.create_time():.2f}"
+    except psutil.NoSuchProcess:
+        return None
+
+
+def is_provably_gone(known: str, pid: int) -> bool:
+    """True only for a process of this very place that is no more; a reused pid is not the same process."""
+    return known.startswith(f"{_place()}/") and identity(pid) != known
+
+
+def _place() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        boot, space = f"{psutil.boot_time():.0f}", "-"
+    return f"{host()}/{boot}/{space}"

@@ -1,0 +1,129 @@
+"""The composition root: one process that takes tasks, and serves HTTP beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import uvicorn
+
+from agent import engine, log
+from agent.api import build_api
+from agent.config import Settings
+from agent.home import Home, open_home
+from agent.log import log as journal
+from agent.registry import Agents, describe, load_agents, make_all_durable
+from agent.supervisor import Supervisor
+from agent.workflow import register_workflow
+from store import schema, workers
+from store.database import Database, check
+from store.errors import Misconfigured
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def prepare(url: str) -> list[str]:
+    """Check the database and bring it to this release's schema; the names of the migrations applied."""
+    check(url)
+    if schema.is_current(url):
+        return []
+    engine.migrate(url)
+    return schema.migrate(url)
+
+
+def run(settings: Settings, *, console: bool) -> None:
+    """Serve until told to stop, then end the process with status 0."""
+    log.configure()
+    listener = listen(settings.host, settings.port)
+    agents = load_agents(settings.agents)
+    with open_home(settings) as home:
+        prepare(home.url)
+        asyncio.run(_serve(settings, home, agents, listener, console=console))
+    # A tool that blocks a thread must not hold the exit.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def _serve(
+    settings: Settings, home: Home, agents: Agents, listener: socket.socket, *, console: bool
+) -> None:
+    stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
+        supervisor = Supervisor(database, version=release(), beat_seconds=settings.heartbeat_seconds)
+        durable = make_all_durable(agents, database, model=settings.model, time_limit=settings.stall_seconds)
+        engine.configure(home.url, supervisor.worker)
+        register_workflow(durable, database, lambda: supervisor.worker)
+        await supervisor.register()
+        await database.run(workers.register_agents(describe(durable)))
+        await engine.launch(settings.concurrency)
+        supervisor.start()
+        api = build_api(database, lambda: not stop.is_set(), console=console)
+        server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        _announce(settings, listener, list(durable), console=console)
+
+        await stop.wait()
+        await _leave(settings, database, supervisor)
+        server.should_exit = True
+        await serving
+
+
+async def _leave(settings: Settings, database: Database, supervisor: Supervisor) -> None:
+    engine.stop_taking()
+    await database.run(workers.set_state(supervisor.worker, "draining"))
+    running = len(engine.active_tasks())
+    if running:
+        journal.info("stopping: %d running tasks have %g s to finish", running, settings.drain_seconds)
+    await engine.drain(settings.drain_seconds)
+    await supervisor.stop()
+    given_back = await database.run(workers.leave(supervisor.worker))
+    await engine.destroy()
+    journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
+
+
+def _announce(settings: Settings, listener: socket.socket, names: list[str], *, console: bool) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    where = "embedded Postgres" if settings.database_url is None else "Postgres"
+    journal.info("serving %s on %s", ", ".join(names), where)
+    if console:
+        print(f"Perdure is ready: http://{shown}:{port}", flush=True)
+    else:
+        print(f"Perdure worker is ready: http://{shown}:{port}/readyz", flush=True)
+
+
+class HttpServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the service's: it drains first and stops HTTP last."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        raise Misconfigured(
+            f"PERDURE_PORT is {port}, and {host}:{port} cannot be listened on ({error.strerror or error});"
+            " choose another, or 0 for any that is free."
+        ) from error
+    return listener
+
+
+def release() -> str:
+    try:
+        return version("perdure")
+    except PackageNotFoundError:
+        return "source"

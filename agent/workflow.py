@@ -1,0 +1,204 @@
+"""The workflow of a task: open, assemble, act, commit. Ids in, a small result out.
+
+Nothing but model requests and tool calls is recorded by DBOS. Opening and committing are single
+transactions that may run again, and the history is a prefix of an append-only list whose end was fixed at
+the first opening; so each reads the same on every recovery without being recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from dbos import DBOS
+from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_ai.usage import UsageLimits
+from sqlalchemy.exc import SQLAlchemyError
+
+from agent.context import assemble
+from agent.durability import call_key
+from agent.recorder import Execution, current, fenced, lost, ownership
+from agent.registry import Agents
+from agent.serializer import explain
+from store import sessions, tasks
+from store.database import Database
+from store.errors import TaskFailed
+from store.plain import CannotStore, readable, storable
+from store.types import Json, Question, TaskId, WorkerId
+
+WORKFLOW = "run_task"
+MOST_REQUESTS = 200
+"""Model requests in one task before it is taken for a loop."""
+
+RunTask = Callable[[str], Awaitable[dict[str, str]]]
+
+
+@dataclass(frozen=True)
+class Done:
+    output: Json
+    messages: Sequence[ModelMessage]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    questions: Sequence[Question]
+    messages: Sequence[ModelMessage]
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: str
+    messages: Sequence[ModelMessage]
+
+
+Result = Done | Waiting | Failed
+
+
+def register_workflow(agents: Agents, database: Database, worker: Callable[[], WorkerId]) -> RunTask:
+    """Make `run_task` known to DBOS, bound to what this process serves."""
+
+    @DBOS.workflow(name=WORKFLOW)
+    async def run_task(task_id: str) -> dict[str, str]:
+        execution = await open_task(database, TaskId(task_id), worker())
+        task = execution.task
+        if task.outcome is None:
+            token = current.set(execution)
+            try:
+                history = await read_history(database, execution)
+                result = await act(agents.get(task.agent), execution, history)
+            except SQLAlchemyError as fault:
+                # The engine's trouble is not the task's: it goes back to the queue and on from its records.
+                DBOS.logger.warning(f"task {task_id} goes back to the queue: {type(fault).__name__}: {fault}")
+                raise lost(task.task_id) from fault
+            finally:
+                current.reset(token)
+            await commit(database, execution, result)
+            outcome, error = outcome_of(result), result.error if isinstance(result, Failed) else None
+        else:
+            outcome, error = task.outcome, task.error
+        if error is not None:
+            raise TaskFailed(error)
+        return {"task_id": task_id, "session_id": task.session_id, "status": outcome}
+
+    return run_task
+
+
+async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Execution:
+    owner = ownership(task_id)
+    task = await fenced(database, tasks.open_task(task_id, owner, worker), task_id)
+    return Execution(task, owner, worker, {decision.call_id: decision for decision in task.decisions})
+
+
+async def read_history(database: Database, execution: Execution) -> list[ModelMessage]:
+    task = execution.task
+    stored = await database.run(sessions.read_messages(task.session_id, through=task.history_through))
+    return ModelMessagesTypeAdapter.validate_python(assemble(stored, task))
+
+
+async def act(agent: Agent[Any, Any] | None, execution: Execution, history: list[ModelMessage]) -> Result:
+    task = execution.task
+    if agent is None:
+        return Failed(f"no worker serves an agent named {task.agent!r} any more; add it to PERDURE_AGENTS", [])
+    with capture_run_messages() as seen:
+        try:
+            finished = await agent.run(
+                task.input if task.kind == "input" else None,
+                message_history=history,
+                deferred_tool_results=decisions_of(execution) if task.kind == "continuation" else None,
+                output_type=with_deferral(agent),
+                usage_limits=UsageLimits(request_limit=MOST_REQUESTS),
+            )
+        except SQLAlchemyError:
+            raise
+        except Exception as error:
+            kind, message = explain(error)
+            return Failed(f"{kind}: {message}", seen[len(history) :])
+    if isinstance(finished.output, DeferredToolRequests):
+        return waiting(execution, finished.output, finished.new_messages())
+    try:
+        return Done(storable(finished.output), finished.new_messages())
+    except CannotStore as error:
+        return Failed(f"the agent's output cannot be stored: {error}", finished.new_messages())
+
+
+async def commit(database: Database, execution: Execution, result: Result) -> None:
+    task = execution.task
+    statement = tasks.commit_task(
+        task.task_id,
+        execution.owner,
+        outcome=outcome_of(result),
+        output=result.output if isinstance(result, Done) else None,
+        error=result.error if isinstance(result, Failed) else None,
+        messages=[stored_form(message) for message in result.messages],
+        context_tokens=tokens_of(result.messages),
+        questions=result.questions if isinstance(result, Waiting) else (),
+    )
+    await fenced(database, statement, task.task_id)
+
+
+def outcome_of(result: Result) -> Any:
+    match result:
+        case Done():
+            return "done"
+        case Waiting():
+            return "waiting"
+        case Failed():
+            return "failed"
+        case _:
+            assert_never(result)
+
+
+def with_deferral(agent: Agent[Any, Any]) -> Any:
+    """The agent's own output type, or a question to a person."""
+    own: Any = agent.output_type
+    return [*(own if isinstance(own, (list, tuple)) else [own]), DeferredToolRequests]  # pyright: ignore[reportUnknownVariableType]
+
+
+def waiting(execution: Execution, requests: DeferredToolRequests, messages: Sequence[ModelMessage]) -> Result:
+    if requests.calls:
+        names = ", ".join(sorted({call.tool_name for call in requests.calls}))
+        return Failed(f"{names} must be executed elsewhere, which Perdure does not offer", messages)
+    questions: list[Question] = []
+    for call in requests.approvals:
+        known = requests.metadata.get(call.tool_call_id, {})
+        questions.append(
+            Question(
+                call_id=call.tool_call_id,
+                tool=call.tool_name,
+                arguments=storable(call.args_as_dict()),
+                reason=known.get("reason", f"{call.tool_name} requires approval"),
+                idempotency_key=known.get("idempotency_key")
+                or call_key(execution.task.task_id, "approval", call.tool_call_id),
+            )
+        )
+    return Waiting(questions, messages)
+
+
+def decisions_of(execution: Execution) -> DeferredToolResults:
+    approvals: dict[str, Any] = {}
+    for call_id, decided in execution.decisions.items():
+        if decided.decision == "approved":
+            approvals[call_id] = ToolApproved()
+        else:
+            approvals[call_id] = ToolDenied(decided.note or "A person denied this call.")
+    return DeferredToolResults(approvals=approvals)
+
+
+def stored_form(message: ModelMessage) -> Json:
+    """The message as it is kept: readable JSON, without the notes that belong to the step's own record."""
+    [plain] = ModelMessagesTypeAdapter.dump_python([message], mode="json")
+    notes = plain.get("metadata")
+    if isinstance(notes, dict):
+        plain["metadata"] = {key: value for key, value in notes.items() if key != "perdure"} or None  # pyright: ignore[reportUnknownVariableType]
+    return readable(plain)
+
+
+def tokens_of(messages: Sequence[ModelMessage]) -> int | None:
+    """How full the context was at the last response."""
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            return message.usage.input_tokens + message.usage.output_tokens
+    return None

@@ -1,0 +1,548 @@
+-- Perdure's schema, whole. Read this page and you have read the system.
+--
+-- A *session* is one line of work between an agent and a user. A *task* is one input to it and exactly
+-- one DBOS workflow with the same id. Accepting a task inserts into agent.tasks; when that transaction
+-- commits, the deferred trigger agent.accept_task gives the task its place in the session, journals it
+-- and writes the DBOS row that makes it run. So everything about an accepted task exists, or nothing does,
+-- and the order of acceptance is the order of commit: a caller's long transaction holds up nobody.
+--
+-- A worker that takes a task calls agent.open_task, runs the agent, and calls agent.commit_task. In
+-- between, DBOS records one row per model request and tool call in dbos.operation_outputs. The trigger
+-- agent.journal_step turns each such row into a journal event, in the transaction that records it, and
+-- closes the effect it belongs to. An effect (a tool call that changes the world) is opened before it
+-- runs by agent.start_effect; one that is open when its task moves to another worker is *in doubt*.
+--
+-- agent.hold is the fence: every write on behalf of a running task first locks the DBOS row and checks
+-- that this execution still owns it. A worker that was taken for dead can therefore record nothing.
+-- Locks are taken in one order: the DBOS row, then the session.
+--
+-- Dead workers are found by agent.workers.beat_at, and their tasks are returned to the queue by
+-- agent.adopt_tasks, which is also where crashes are counted.
+
+CREATE SCHEMA IF NOT EXISTS agent;
+
+CREATE TABLE agent.agents (
+    name          text PRIMARY KEY,
+    description   text,
+    model         text,
+    tools         jsonb NOT NULL DEFAULT '[]',
+    registered_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE agent.sessions (
+    session_id        text PRIMARY KEY CHECK (session_id <> '' AND length(session_id) <= 200),
+    agent             text NOT NULL,
+    user_id           text CHECK (length(user_id) <= 200),
+    title             text,
+    mode              text NOT NULL DEFAULT 'open' CHECK (mode IN ('open', 'paused', 'quarantined', 'closed')),
+    parent_session_id text,
+    journal_seq       bigint NOT NULL DEFAULT 0,
+    task_seq          integer NOT NULL DEFAULT 0,
+    messages          integer NOT NULL DEFAULT 0,
+    context_tokens    integer NOT NULL DEFAULT 0,
+    context_window    integer,
+    restarts          integer NOT NULL DEFAULT 0,
+    compactions       integer NOT NULL DEFAULT 0,
+    created_at        timestamptz NOT NULL DEFAULT now(),
+    last_active_at    timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 70);
+
+CREATE INDEX sessions_by_user ON agent.sessions (user_id) WHERE user_id IS NOT NULL;
+
+CREATE TABLE agent.tasks (
+    task_id         text PRIMARY KEY CHECK (task_id <> '' AND length(task_id) <= 200),
+    session_id      text NOT NULL REFERENCES agent.sessions ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    agent           text NOT NULL,
+    user_id         text,
+    seq             integer,
+    kind            text NOT NULL DEFAULT 'input' CHECK (kind IN ('input', 'continuation')),
+    continues       text,
+    input           text NOT NULL,
+    idempotency_key text CHECK (length(idempotency_key) <= 500),
+    history_through integer,
+    outcome         text CHECK (outcome IN ('waiting', 'done', 'failed', 'cancelled', 'dead')),
+    output          jsonb,
+    error           text,
+    crashes         integer NOT NULL DEFAULT 0,
+    worker_id       text,
+    accepted_at     timestamptz NOT NULL DEFAULT now(),
+    started_at      timestamptz,
+    finished_at     timestamptz
+) WITH (fillfactor = 80);
+
+CREATE UNIQUE INDEX tasks_by_idempotency_key ON agent.tasks (coalesce(user_id, ''), idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_by_session ON agent.tasks (session_id, seq);
+CREATE UNIQUE INDEX tasks_by_continuation ON agent.tasks (continues) WHERE continues IS NOT NULL;
+
+-- The conversation, one row per model message, only ever appended.
+CREATE TABLE agent.messages (
+    session_id text NOT NULL REFERENCES agent.sessions ON DELETE CASCADE,
+    position   integer NOT NULL,
+    task_id    text NOT NULL,
+    message    jsonb NOT NULL,
+    PRIMARY KEY (session_id, position)
+);
+
+CREATE TABLE agent.journal (
+    session_id text NOT NULL REFERENCES agent.sessions ON DELETE CASCADE,
+    seq        bigint NOT NULL,
+    task_id    text,
+    kind       text NOT NULL,
+    data       jsonb NOT NULL DEFAULT '{}',
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (session_id, seq)
+);
+
+-- The ledger of effects. `owner` is the DBOS ownership token of the execution that started it.
+CREATE TABLE agent.effects (
+    idempotency_key text PRIMARY KEY,
+    session_id      text NOT NULL REFERENCES agent.sessions ON DELETE CASCADE,
+    task_id         text NOT NULL,
+    call_id         text NOT NULL,
+    tool            text NOT NULL,
+    arguments       jsonb NOT NULL,
+    policy          text NOT NULL CHECK (policy IN ('retry', 'verify', 'ask', 'report')),
+    state           text NOT NULL DEFAULT 'started' CHECK (state IN ('started', 'finished', 'unknown', 'settled')),
+    owner           text,
+    worker_id       text,
+    attempts        integer NOT NULL DEFAULT 1,
+    started_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at     timestamptz
+);
+
+CREATE INDEX effects_by_call ON agent.effects (task_id, call_id);
+CREATE INDEX effects_open ON agent.effects (session_id) WHERE state IN ('started', 'unknown');
+
+CREATE TABLE agent.approvals (
+    task_id         text NOT NULL REFERENCES agent.tasks ON DELETE CASCADE,
+    call_id         text NOT NULL,
+    session_id      text NOT NULL,
+    tool            text NOT NULL,
+    arguments       jsonb NOT NULL,
+    reason          text,
+    idempotency_key text NOT NULL,
+    requested_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at      timestamptz,
+    decision        text CHECK (decision IN ('approved', 'denied')),
+    note            text,
+    decided_at      timestamptz,
+    PRIMARY KEY (task_id, call_id)
+);
+
+CREATE TABLE agent.workers (
+    worker_id    text PRIMARY KEY,
+    host         text NOT NULL,
+    pid          integer NOT NULL,
+    process      text NOT NULL,
+    version      text NOT NULL,
+    state        text NOT NULL DEFAULT 'alive' CHECK (state IN ('alive', 'draining', 'stopped', 'dead')),
+    beat_seconds double precision NOT NULL,
+    started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    beat_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What DBOS stored, as jsonb when it is JSON and as a string when it is not.
+CREATE FUNCTION agent.as_json(stored text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN stored::jsonb;
+EXCEPTION WHEN others THEN
+    RETURN to_jsonb(stored);
+END $$;
+
+CREATE FUNCTION agent.append_event(for_session text, for_task text, event text, facts jsonb) RETURNS bigint
+LANGUAGE sql AS $$
+    WITH place AS (
+        UPDATE agent.sessions SET journal_seq = journal_seq + 1, last_active_at = clock_timestamp()
+        WHERE session_id = for_session RETURNING journal_seq
+    )
+    INSERT INTO agent.journal (session_id, seq, task_id, kind, data)
+    SELECT for_session, journal_seq, for_task, event, facts FROM place
+    RETURNING seq
+$$;
+
+-- The fence. Errors with PD001 unless `owner` still owns the task; the row stays locked until commit.
+CREATE FUNCTION agent.hold(task text, owner text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM dbos.workflow_status s
+    WHERE s.workflow_uuid = task AND s.owner_xid = owner AND s.status = 'PENDING' FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'task % is no longer owned by this execution', task USING ERRCODE = 'PD001';
+    END IF;
+END $$;
+
+-- Accepts one input: the same key gives the same task, and any refusal leaves nothing behind.
+CREATE FUNCTION agent.enqueue(
+    agent           text,
+    input           text,
+    session_id      text DEFAULT NULL,
+    user_id         text DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    max_bytes       integer DEFAULT 1048576
+) RETURNS text
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    given_agent   text := enqueue.agent;
+    given_session text := coalesce(enqueue.session_id, gen_random_uuid()::text);
+    given_user    text := enqueue.user_id;
+    given_key     text := enqueue.idempotency_key;
+    new_task      text := gen_random_uuid()::text;
+    existing      text;
+    owner         agent.sessions%ROWTYPE;
+BEGIN
+    IF given_key IS NOT NULL THEN
+        SELECT t.task_id INTO existing FROM agent.tasks t
+        WHERE coalesce(t.user_id, '') = coalesce(given_user, '') AND t.idempotency_key = given_key;
+        IF FOUND THEN RETURN existing; END IF;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM agent.agents a WHERE a.name = given_agent) THEN
+        RAISE EXCEPTION 'there is no agent named %; registered are: %', quote_literal(coalesce(given_agent, '')),
+            coalesce((SELECT string_agg(a.name, ', ' ORDER BY a.name) FROM agent.agents a), 'none yet, start a worker first')
+            USING ERRCODE = 'PD404';
+    END IF;
+    IF enqueue.input IS NULL OR btrim(enqueue.input, E' \t\r\n') = '' THEN
+        RAISE EXCEPTION 'the input is empty' USING ERRCODE = 'PD400';
+    END IF;
+    IF octet_length(enqueue.input) > max_bytes THEN
+        RAISE EXCEPTION 'the input has % bytes; at most % are accepted', octet_length(enqueue.input), max_bytes
+            USING ERRCODE = 'PD413';
+    END IF;
+    IF given_session = '' OR length(given_session) > 200 OR given_session ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'a session id has 1 to 200 characters and no control characters' USING ERRCODE = 'PD400';
+    END IF;
+    IF length(given_user) > 200 OR length(given_key) > 500 THEN
+        RAISE EXCEPTION 'a user id has at most 200 characters, an idempotency key at most 500' USING ERRCODE = 'PD400';
+    END IF;
+
+    INSERT INTO agent.tasks (task_id, session_id, agent, user_id, input, idempotency_key)
+    VALUES (new_task, given_session, given_agent, given_user, enqueue.input, given_key)
+    ON CONFLICT (coalesce(user_id, ''), idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT t.task_id INTO STRICT existing FROM agent.tasks t
+        WHERE coalesce(t.user_id, '') = coalesce(given_user, '') AND t.idempotency_key = given_key;
+        RETURN existing;
+    END IF;
+
+    INSERT INTO agent.sessions (session_id, agent, user_id, title)
+    VALUES (given_session, given_agent, given_user,
+            left(regexp_replace(btrim(enqueue.input), '\s+', ' ', 'g'), 80))
+    ON CONFLICT (session_id) DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT s.* INTO owner FROM agent.sessions s WHERE s.session_id = given_session;
+        IF owner.user_id IS DISTINCT FROM given_user THEN
+            RAISE EXCEPTION 'session % belongs to another user', quote_literal(given_session) USING ERRCODE = 'PD403';
+        ELSIF owner.agent <> given_agent THEN
+            RAISE EXCEPTION 'session % belongs to agent %, not to %', quote_literal(given_session),
+                quote_literal(owner.agent), quote_literal(given_agent) USING ERRCODE = 'PD409';
+        ELSIF owner.mode = 'closed' THEN
+            RAISE EXCEPTION 'session % is closed', quote_literal(given_session) USING ERRCODE = 'PD409';
+        END IF;
+    END IF;
+    RETURN new_task;
+END $$;
+
+-- Runs when the accepting transaction commits: place in the session, journal, DBOS row.
+CREATE FUNCTION agent.accept_task() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    place integer;
+BEGIN
+    UPDATE agent.sessions SET task_seq = task_seq + 1 WHERE session_id = NEW.session_id RETURNING task_seq INTO place;
+    UPDATE agent.tasks SET seq = place, accepted_at = clock_timestamp() WHERE task_id = NEW.task_id;
+    PERFORM agent.append_event(NEW.session_id, NEW.task_id, 'task.accepted',
+        jsonb_build_object('agent', NEW.agent, 'seq', place, 'kind', NEW.kind, 'input', left(NEW.input, 2000)));
+    PERFORM dbos.enqueue_workflow(
+        workflow_name => 'run_task', queue_name => 'perdure', positional_args => ARRAY[to_json(NEW.task_id)],
+        workflow_id => NEW.task_id, priority => place, queue_partition_key => NEW.session_id);
+    RETURN NULL;
+END $$;
+
+CREATE CONSTRAINT TRIGGER accept AFTER INSERT ON agent.tasks
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION agent.accept_task();
+
+-- Begins or resumes the execution of a task; what it returns is the same every time.
+CREATE FUNCTION agent.open_task(task text, owner text, worker text) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    opened agent.tasks%ROWTYPE;
+    known  agent.sessions%ROWTYPE;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    SELECT * INTO STRICT opened FROM agent.tasks WHERE task_id = task;
+    IF opened.outcome IS NULL THEN
+        PERFORM agent.append_event(opened.session_id, task,
+            CASE WHEN opened.started_at IS NULL THEN 'task.started' ELSE 'task.resumed' END,
+            jsonb_build_object('worker', worker, 'crashes', opened.crashes));
+    END IF;
+    SELECT * INTO STRICT known FROM agent.sessions WHERE session_id = opened.session_id;
+    UPDATE agent.tasks SET worker_id = worker, started_at = coalesce(started_at, clock_timestamp()),
+        history_through = coalesce(history_through, known.messages)
+    WHERE task_id = task RETURNING * INTO opened;
+    RETURN jsonb_build_object(
+        'task_id', task, 'session_id', opened.session_id, 'agent', opened.agent, 'user_id', opened.user_id,
+        'kind', opened.kind, 'continues', opened.continues, 'input', opened.input,
+        'history_through', opened.history_through, 'outcome', opened.outcome, 'error', opened.error,
+        'decisions', coalesce((
+            SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note,
+                'arguments', arguments, 'idempotency_key', idempotency_key) ORDER BY call_id)
+            FROM agent.approvals a WHERE a.task_id = opened.continues), '[]'));
+END $$;
+
+-- Ends a task: messages appended, outcome set, questions asked. The first commit wins.
+CREATE FUNCTION agent.commit_task(
+    task text, owner text, result text, result_output jsonb, result_error text,
+    new_messages jsonb, tokens integer, questions jsonb
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    done   agent.tasks%ROWTYPE;
+    before integer;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    UPDATE agent.tasks SET outcome = result, output = result_output, error = result_error, finished_at = clock_timestamp()
+    WHERE task_id = task AND outcome IS NULL RETURNING * INTO done;
+    IF NOT FOUND THEN RETURN; END IF;
+    UPDATE agent.sessions SET messages = messages + jsonb_array_length(new_messages),
+        context_tokens = coalesce(tokens, context_tokens)
+    WHERE session_id = done.session_id RETURNING messages - jsonb_array_length(new_messages) INTO before;
+    INSERT INTO agent.messages (session_id, position, task_id, message)
+    SELECT done.session_id, before + m.ordinality, task, m.value FROM jsonb_array_elements(new_messages) WITH ORDINALITY m;
+    INSERT INTO agent.approvals (task_id, call_id, session_id, tool, arguments, reason, idempotency_key)
+    SELECT task, q->>'call_id', done.session_id, q->>'tool', q->'arguments', q->>'reason', q->>'idempotency_key'
+    FROM jsonb_array_elements(questions) q;
+    PERFORM agent.append_event(done.session_id, task, 'approval.requested',
+        q || jsonb_build_object('task_id', task, 'expires_at', NULL)) FROM jsonb_array_elements(questions) q;
+    PERFORM agent.append_event(done.session_id, task,
+        CASE result WHEN 'done' THEN 'task.finished' WHEN 'waiting' THEN 'task.waited' ELSE 'task.failed' END,
+        jsonb_strip_nulls(jsonb_build_object('status', result, 'error', left(result_error, 2000))));
+END $$;
+
+-- Opens an effect before it runs. 'fresh' when it may run, 'in doubt' when an earlier start has no recorded end.
+CREATE FUNCTION agent.start_effect(
+    task text, owner text, worker text, key text, call text, tool_name text, args jsonb, in_doubt text
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_session text;
+    earlier    agent.effects%ROWTYPE;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    SELECT session_id INTO STRICT of_session FROM agent.tasks WHERE task_id = task;
+    SELECT * INTO earlier FROM agent.effects WHERE idempotency_key = key FOR UPDATE;
+    IF earlier.task_id = task THEN
+        UPDATE agent.effects SET attempts = attempts + 1, owner = start_effect.owner, worker_id = worker
+        WHERE idempotency_key = key;
+        PERFORM agent.append_event(of_session, task, 'effect.doubted', jsonb_build_object(
+            'tool', tool_name, 'call_id', call, 'idempotency_key', key, 'policy', in_doubt,
+            'worker', earlier.worker_id, 'started_at', earlier.started_at));
+        RETURN 'in doubt';
+    END IF;
+    -- A row of another task is the question a person has answered: the call now belongs to the continuation.
+    INSERT INTO agent.effects AS e
+        (idempotency_key, session_id, task_id, call_id, tool, arguments, policy, owner, worker_id)
+    VALUES (key, of_session, task, call, tool_name, args, in_doubt, start_effect.owner, worker)
+    ON CONFLICT (idempotency_key) DO UPDATE SET task_id = task, arguments = args, state = 'started',
+        owner = start_effect.owner, worker_id = worker, attempts = e.attempts + 1;
+    PERFORM agent.append_event(of_session, task, 'tool.started', jsonb_build_object(
+        'tool', tool_name, 'call_id', call, 'idempotency_key', key, 'arguments', args));
+    RETURN 'fresh';
+END $$;
+
+-- Every recorded step becomes a journal event, and a recorded tool call closes its effect.
+CREATE FUNCTION agent.journal_step() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_session text;
+    record     jsonb;
+    took       bigint := NEW.completed_at_epoch_ms - NEW.started_at_epoch_ms;
+BEGIN
+    SELECT session_id INTO of_session FROM agent.tasks WHERE task_id = NEW.workflow_uuid;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    IF NEW.function_name LIKE 'tool.%' THEN
+        record := agent.as_json(coalesce(NEW.output, NEW.error));
+        UPDATE agent.effects
+        SET state = CASE record->>'outcome' WHEN 'unknown' THEN 'unknown' WHEN 'asked' THEN 'started' ELSE 'finished' END,
+            finished_at = CASE WHEN record->>'outcome' IN ('unknown', 'asked') THEN NULL ELSE clock_timestamp() END
+        WHERE task_id = NEW.workflow_uuid AND idempotency_key = record->>'idempotency_key';
+        PERFORM agent.append_event(of_session, NEW.workflow_uuid, 'tool.finished', jsonb_build_object(
+            'step', NEW.function_id, 'tool', substr(NEW.function_name, 6), 'call_id', record->'call_id',
+            'outcome', coalesce(record->>'outcome', 'error'), 'settled', record->'settled', 'ms', took));
+    ELSIF NEW.function_name LIKE '%\_\_model.request' THEN
+        record := agent.as_json(coalesce(NEW.output, NEW.error));
+        PERFORM agent.append_event(of_session, NEW.workflow_uuid,
+            CASE WHEN NEW.error IS NULL THEN 'model.responded' ELSE 'model.failed' END,
+            jsonb_strip_nulls(jsonb_build_object('step', NEW.function_id, 'model', record->'v'->'model_name',
+                'input_tokens', record->'v'->'usage'->'input_tokens',
+                'output_tokens', record->'v'->'usage'->'output_tokens',
+                'error', record->'message', 'ms', took)));
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER perdure_journal AFTER INSERT ON dbos.operation_outputs
+    FOR EACH ROW EXECUTE FUNCTION agent.journal_step();
+
+-- Records a person's answer once; the last answer of a task accepts the task that continues it.
+CREATE FUNCTION agent.decide(task text, call text, answer text, remark text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    asked     agent.approvals%ROWTYPE;
+    waiting   agent.tasks%ROWTYPE;
+    following text;
+BEGIN
+    SELECT * INTO waiting FROM agent.tasks WHERE task_id = task FOR UPDATE;
+    SELECT * INTO asked FROM agent.approvals WHERE task_id = task AND call_id = call;
+    IF asked IS NULL THEN
+        RAISE EXCEPTION 'task % asks nothing about call %', quote_literal(task), quote_literal(call) USING ERRCODE = 'PD404';
+    ELSIF asked.decision IS NOT NULL AND asked.decision <> answer THEN
+        RAISE EXCEPTION 'call % was already %', quote_literal(call), asked.decision USING ERRCODE = 'PD409';
+    ELSIF asked.decision IS NULL THEN
+        UPDATE agent.approvals SET decision = answer, note = remark, decided_at = clock_timestamp()
+        WHERE task_id = task AND call_id = call;
+        IF answer = 'denied' THEN
+            UPDATE agent.effects SET state = 'settled' WHERE idempotency_key = asked.idempotency_key;
+        END IF;
+        PERFORM agent.append_event(asked.session_id, task,
+            CASE answer WHEN 'approved' THEN 'approval.given' ELSE 'approval.denied' END,
+            jsonb_strip_nulls(jsonb_build_object('call_id', call, 'tool', asked.tool, 'note', remark)));
+        IF NOT EXISTS (SELECT 1 FROM agent.approvals WHERE task_id = task AND decision IS NULL) THEN
+            INSERT INTO agent.tasks (task_id, session_id, agent, user_id, kind, continues, input)
+            VALUES (gen_random_uuid()::text, waiting.session_id, waiting.agent, waiting.user_id, 'continuation', task,
+                waiting.input)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END IF;
+    SELECT task_id INTO following FROM agent.tasks WHERE continues = task;
+    RETURN following;
+END $$;
+
+-- Gives PENDING tasks back to the queue under no owner, so that the next worker runs them on from their records.
+CREATE FUNCTION agent.free_tasks(tasks text[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE dbos.workflow_status SET status = 'ENQUEUED', owner_xid = NULL, started_at_epoch_ms = NULL,
+        updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    WHERE workflow_uuid = ANY (tasks) AND status = 'PENDING'
+$$;
+
+-- Declares silent or provably gone workers dead and frees what they ran, whoever left it. One adopter at a time.
+CREATE FUNCTION agent.adopt_tasks(me text, gone text[], judge_silence boolean)
+RETURNS TABLE (task text, session text, worker text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtext('perdure.adopt')) THEN RETURN; END IF;
+    UPDATE agent.workers SET state = 'dead'
+    WHERE state IN ('alive', 'draining') AND worker_id <> me
+      AND (worker_id = ANY (gone)
+           OR judge_silence AND beat_at < clock_timestamp() - make_interval(secs => 2 * beat_seconds));
+    FOR task, worker IN
+        SELECT s.workflow_uuid, s.executor_id FROM dbos.workflow_status s
+        WHERE s.status = 'PENDING' AND s.queue_name = 'perdure' AND NOT EXISTS (
+            SELECT 1 FROM agent.workers w WHERE w.worker_id = s.executor_id AND w.state IN ('alive', 'draining'))
+        ORDER BY s.workflow_uuid FOR NO KEY UPDATE
+    LOOP
+        PERFORM agent.free_tasks(ARRAY[task]);
+        UPDATE agent.tasks t SET crashes = crashes + 1 WHERE t.task_id = task AND t.outcome IS NULL
+        RETURNING t.session_id INTO session;
+        CONTINUE WHEN NOT FOUND;
+        UPDATE agent.sessions s SET restarts = restarts + 1 WHERE s.session_id = session;
+        PERFORM agent.append_event(session, task, 'worker.died', jsonb_build_object('worker', worker, 'adopted_by', me));
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- A planned stop: what this worker still runs goes back to the queue, and no crash is counted.
+CREATE FUNCTION agent.leave(me text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE
+    task    text;
+    session text;
+BEGIN
+    UPDATE agent.workers SET state = 'stopped', beat_at = clock_timestamp() WHERE worker_id = me AND state <> 'dead';
+    FOR task IN
+        SELECT s.workflow_uuid FROM dbos.workflow_status s
+        WHERE s.status = 'PENDING' AND s.queue_name = 'perdure' AND s.executor_id = me
+        ORDER BY s.workflow_uuid FOR NO KEY UPDATE
+    LOOP
+        PERFORM agent.free_tasks(ARRAY[task]);
+        UPDATE agent.sessions s SET restarts = restarts + 1 FROM agent.tasks t
+        WHERE t.task_id = task AND t.outcome IS NULL AND s.session_id = t.session_id RETURNING s.session_id INTO session;
+        CONTINUE WHEN NOT FOUND;
+        PERFORM agent.append_event(session, task, 'worker.stopped', jsonb_build_object('worker', me, 'planned', true));
+        RETURN NEXT task;
+    END LOOP;
+END $$;
+
+CREATE VIEW agent.task_status AS
+SELECT t.task_id, t.session_id, t.agent, t.user_id, t.seq, t.kind, t.continues, t.input,
+    coalesce(t.outcome, CASE s.status
+        WHEN 'PENDING' THEN 'running' WHEN 'SUCCESS' THEN 'done' WHEN 'ERROR' THEN 'failed'
+        WHEN 'CANCELLED' THEN 'cancelled' WHEN 'MAX_RECOVERY_ATTEMPTS_EXCEEDED' THEN 'dead' ELSE 'queued' END) AS status,
+    t.crashes, t.worker_id,
+    coalesce(t.error, (SELECT coalesce(agent.as_json(o.error)->>'message', o.error)
+                       FROM dbos.workflow_output o WHERE o.workflow_uuid = t.task_id)) AS error,
+    t.output,
+    (SELECT count(*) FROM dbos.operation_outputs o WHERE o.workflow_uuid = t.task_id) AS steps,
+    t.accepted_at, t.started_at, t.finished_at
+FROM agent.tasks t LEFT JOIN dbos.workflow_status s ON s.workflow_uuid = t.task_id;
+
+CREATE VIEW agent.step_log AS
+SELECT o.workflow_uuid AS task_id, t.session_id, o.function_id AS step, o.function_name AS name,
+    CASE WHEN o.function_name LIKE 'tool.%' THEN 'tool' WHEN o.function_name LIKE '%\_\_model.%' THEN 'model'
+         ELSE split_part(o.function_name, '.', 1) END AS kind,
+    CASE WHEN o.function_name LIKE 'tool.%' THEN r.record->'input'
+         WHEN o.function_name LIKE '%\_\_model.%' THEN r.record->'v'->'metadata'->'perdure' END AS input,
+    CASE WHEN o.function_name LIKE 'tool.%' THEN r.record->'output'
+         WHEN r.record ? '$' THEN (r.record->'v') #- '{metadata,perdure}' ELSE r.record END AS output,
+    CASE WHEN o.error IS NOT NULL THEN coalesce(agent.as_json(o.error)->>'message', o.error)
+         WHEN o.function_name LIKE 'tool.%' AND r.record->>'outcome' <> 'returned' THEN r.record->>'note' END AS error,
+    CASE WHEN o.function_name LIKE 'tool.%' THEN r.record->>'outcome' END AS outcome,
+    to_timestamp(o.started_at_epoch_ms / 1000.0) AS started_at,
+    to_timestamp(o.completed_at_epoch_ms / 1000.0) AS finished_at
+FROM dbos.operation_outputs o
+JOIN agent.tasks t ON t.task_id = o.workflow_uuid
+CROSS JOIN LATERAL (SELECT agent.as_json(o.output) AS record) r;
+
+CREATE VIEW agent.in_doubt AS
+SELECT e.session_id, e.task_id, e.tool, e.arguments, e.idempotency_key, e.started_at,
+    e.call_id, e.policy, e.attempts, e.worker_id
+FROM agent.effects e
+LEFT JOIN dbos.workflow_status s ON s.workflow_uuid = e.task_id
+LEFT JOIN agent.workers w ON w.worker_id = e.worker_id
+WHERE e.state = 'unknown'
+   OR e.state = 'started' AND (s.owner_xid IS DISTINCT FROM e.owner OR w.state IS DISTINCT FROM 'alive'
+                               AND w.state IS DISTINCT FROM 'draining');
+
+CREATE VIEW agent.dead_letters AS
+SELECT task_id, session_id, agent, input, coalesce(error, 'restarted too often') AS reason, crashes,
+    coalesce(finished_at, accepted_at) AS at
+FROM agent.task_status WHERE status = 'dead';
+
+CREATE VIEW agent.session_status AS
+SELECT s.session_id, s.agent, s.user_id, s.title,
+    CASE WHEN s.mode <> 'open' THEN s.mode
+         WHEN t.running > 0 THEN 'running' WHEN a.unanswered > 0 THEN 'waiting' ELSE 'idle' END AS state,
+    s.parent_session_id, t.open_tasks, t.dead_tasks, s.messages, s.context_tokens, s.context_window,
+    s.restarts, s.compactions, s.created_at, s.last_active_at
+FROM agent.sessions s
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE w.status IN ('PENDING', 'ENQUEUED', 'DELAYED')) AS running,
+        count(*) FILTER (WHERE w.status IN ('PENDING', 'ENQUEUED', 'DELAYED')) AS open_tasks,
+        count(*) FILTER (WHERE k.outcome = 'dead' OR w.status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED') AS dead_tasks
+    FROM agent.tasks k JOIN dbos.workflow_status w ON w.workflow_uuid = k.task_id WHERE k.session_id = s.session_id
+) t
+CROSS JOIN LATERAL (
+    SELECT count(*) AS unanswered FROM agent.approvals p
+    WHERE p.session_id = s.session_id AND p.decision IS NULL
+) a;
+
+CREATE VIEW agent.tool_usage AS
+SELECT t.agent, substr(o.function_name, 6) AS tool, count(*) AS calls,
+    count(*) FILTER (WHERE agent.as_json(coalesce(o.output, o.error))->>'outcome' IS DISTINCT FROM 'returned') AS failures,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY o.completed_at_epoch_ms - o.started_at_epoch_ms) AS p50_ms,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY o.completed_at_epoch_ms - o.started_at_epoch_ms) AS p95_ms
+FROM dbos.operation_outputs o JOIN agent.tasks t ON t.task_id = o.workflow_uuid
+WHERE o.function_name LIKE 'tool.%'
+GROUP BY t.agent, substr(o.function_name, 6);

@@ -1,0 +1,106 @@
+"""Tasks: accepted, opened, committed, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.types.json import Jsonb
+
+from store.statement import Rows, Statement, all_of, nothing, one_or_none, query, value
+from store.types import (
+    Decision,
+    Json,
+    OpenedTask,
+    OwnerToken,
+    Question,
+    QuestionRow,
+    StepRow,
+    TaskId,
+    TaskOutcome,
+    TaskRow,
+    WorkerId,
+)
+
+
+def accept(
+    agent: str, text: str, *, session: str | None, user: str | None, idempotency_key: str | None
+) -> Statement[TaskId]:
+    return Statement(
+        query("accept_task"),
+        {"agent": agent, "input": text, "session": session, "user": user, "key": idempotency_key},
+        value,
+    )
+
+
+def open_task(task: TaskId, owner: OwnerToken, worker: WorkerId) -> Statement[OpenedTask]:
+    return Statement(
+        query("open_task"),
+        {"task": task, "owner": owner, "worker": worker},
+        lambda rows: OpenedTask.model_validate(value(rows)),
+    )
+
+
+def commit_task(
+    task: TaskId,
+    owner: OwnerToken,
+    *,
+    outcome: TaskOutcome,
+    output: Json = None,
+    error: str | None = None,
+    messages: Sequence[Json] = (),
+    context_tokens: int | None = None,
+    questions: Sequence[Question] = (),
+) -> Statement[None]:
+    return Statement(
+        query("commit_task"),
+        {
+            "task": task,
+            "owner": owner,
+            "outcome": outcome,
+            "output": Jsonb(output),
+            "error": error,
+            "messages": Jsonb(list(messages)),
+            "tokens": context_tokens,
+            "questions": Jsonb([question.model_dump() for question in questions]),
+        },
+        nothing,
+    )
+
+
+def read_task(task: str) -> Statement[TaskRow | None]:
+    return Statement(query("read_task"), {"task": task}, one_or_none(TaskRow))
+
+
+def list_tasks(
+    *, session: str | None = None, status: str | None = None, limit: int = 100
+) -> Statement[list[TaskRow]]:
+    return Statement(
+        query("list_tasks"), {"session": session, "status": status, "limit": limit}, all_of(TaskRow)
+    )
+
+
+def list_steps(task: str) -> Statement[list[StepRow]]:
+    return Statement(query("list_steps"), {"task": task}, all_of(StepRow))
+
+
+def list_questions(*, session: str | None = None, task: str | None = None) -> Statement[list[QuestionRow]]:
+    return Statement(query("list_questions"), {"session": session, "task": task}, all_of(QuestionRow))
+
+
+def decide(task: str, call: str, decision: Decision, note: str | None) -> Statement[TaskId | None]:
+    return Statement(
+        query("decide_call"), {"task": task, "call": call, "decision": decision, "note": note}, value
+    )
+
+
+def find_continuation(task: str) -> Statement[TaskId | None]:
+    def first(rows: Rows) -> TaskId | None:
+        return value(rows) if rows else None
+
+    return Statement(query("find_continuation"), {"task": task}, first)
+
+
+def count_by_status() -> Statement[dict[str, int]]:
+    return Statement(
+        query("count_tasks"), {}, lambda rows: {str(row["status"]): int(row["tasks"]) for row in rows}
+    )

@@ -1,0 +1,181 @@
+"""The nouns shared by every layer, as plain frozen data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, NewType
+
+from pydantic import BaseModel, ConfigDict
+
+TaskId = NewType("TaskId", str)
+SessionId = NewType("SessionId", str)
+WorkerId = NewType("WorkerId", str)
+OwnerToken = NewType("OwnerToken", str)
+"""What DBOS gives to the one execution of a workflow that may record."""
+
+TaskStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "dead"]
+TaskOutcome = Literal["waiting", "done", "failed"]
+SessionState = Literal["idle", "running", "waiting", "paused", "quarantined", "closed"]
+InDoubtPolicy = Literal["retry", "verify", "ask", "report"]
+Decision = Literal["approved", "denied"]
+WorkerState = Literal["alive", "draining", "stopped", "dead"]
+
+Json = Any
+"""A JSON value. Its depth is not worth a recursive type here."""
+
+
+class Row(BaseModel):
+    """One row as people read it: extra columns of a newer schema are not an error."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PersonDecision(Row):
+    call_id: str
+    decision: Decision
+    note: str | None
+    arguments: dict[str, Json]
+    idempotency_key: str
+
+
+class OpenedTask(Row):
+    """What an execution of a task needs to know; the same at every opening."""
+
+    task_id: TaskId
+    session_id: SessionId
+    agent: str
+    user_id: str | None
+    kind: Literal["input", "continuation"]
+    continues: TaskId | None
+    input: str
+    history_through: int
+    outcome: TaskOutcome | None
+    error: str | None
+    decisions: tuple[PersonDecision, ...]
+
+
+class Question(Row):
+    """A call that waits for a person."""
+
+    call_id: str
+    tool: str
+    arguments: dict[str, Json]
+    reason: str
+    idempotency_key: str
+
+
+class StoredMessage(Row):
+    position: int
+    task_id: TaskId
+    continues: TaskId | None
+    is_waiting: bool
+    message: dict[str, Json]
+
+
+class TaskRow(Row):
+    task_id: TaskId
+    session_id: SessionId
+    agent: str
+    user_id: str | None
+    seq: int | None
+    kind: str
+    continues: TaskId | None
+    input: str
+    status: TaskStatus
+    crashes: int
+    worker_id: str | None
+    error: str | None
+    output: Json
+    steps: int
+    accepted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class SessionRow(Row):
+    session_id: SessionId
+    agent: str
+    user_id: str | None
+    title: str | None
+    state: SessionState
+    parent_session_id: str | None
+    open_tasks: int
+    dead_tasks: int
+    messages: int
+    context_tokens: int
+    context_window: int | None
+    restarts: int
+    compactions: int
+    created_at: datetime
+    last_active_at: datetime
+
+
+class StepRow(Row):
+    task_id: TaskId
+    session_id: SessionId
+    step: int
+    name: str
+    kind: str
+    input: Json
+    output: Json
+    error: str | None
+    outcome: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class EventRow(Row):
+    session_id: SessionId
+    seq: int
+    task_id: str | None
+    kind: str
+    data: dict[str, Json]
+    at: datetime
+
+
+class WorkerRow(Row):
+    worker_id: WorkerId
+    host: str
+    pid: int
+    process: str
+    version: str
+    state: WorkerState
+    beat_seconds: float
+    started_at: datetime
+    beat_at: datetime
+    silent_seconds: float
+
+
+class QuestionRow(Row):
+    task_id: TaskId
+    call_id: str
+    session_id: SessionId
+    tool: str
+    arguments: dict[str, Json]
+    reason: str | None
+    requested_at: datetime
+
+
+class DoubtRow(Row):
+    session_id: SessionId
+    task_id: TaskId
+    tool: str
+    arguments: dict[str, Json]
+    idempotency_key: str
+    started_at: datetime
+    policy: InDoubtPolicy
+
+
+class Adoption(Row):
+    task: TaskId
+    session: SessionId
+    worker: str
+
+
+class AgentCard(Row):
+    """An agent as it is known to those who enqueue for it."""
+
+    name: str
+    description: str | None
+    model: str | None
+    tools: tuple[str, ...]

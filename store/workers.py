@@ -1,0 +1,78 @@
+"""Workers: born, beating, adopted from, gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.types.json import Jsonb
+
+from store.statement import Statement, all_of, count, nothing, query, value
+from store.types import Adoption, AgentCard, TaskId, WorkerId, WorkerRow, WorkerState
+
+
+def register_worker(
+    worker: WorkerId, *, host: str, pid: int, process: str, version: str, beat_seconds: float
+) -> Statement[None]:
+    return Statement(
+        query("register_worker"),
+        {
+            "worker": worker,
+            "host": host,
+            "pid": pid,
+            "process": process,
+            "version": version,
+            "beat_seconds": beat_seconds,
+        },
+        nothing,
+    )
+
+
+def register_agents(cards: Sequence[AgentCard]) -> Statement[None]:
+    return Statement(query("register_agents"), {"agents": Jsonb([card.model_dump() for card in cards])}, nothing)
+
+
+def beat(worker: WorkerId) -> Statement[int]:
+    """How many rows beat: none when others have declared this worker dead."""
+    return Statement(query("beat_worker"), {"worker": worker}, count)
+
+
+def set_state(worker: WorkerId, state: WorkerState) -> Statement[None]:
+    return Statement(query("set_worker_state"), {"worker": worker, "state": state}, nothing)
+
+
+def list_workers(*, living: bool = False) -> Statement[list[WorkerRow]]:
+    return Statement(query("list_workers"), {"living": living}, all_of(WorkerRow))
+
+
+def list_living() -> Statement[list[WorkerRow]]:
+    """Those that were heard of within twice their interval."""
+    return Statement(query("list_living_workers"), {}, all_of(WorkerRow))
+
+
+def adopt_tasks(me: WorkerId, gone: Sequence[str], *, judge_silence: bool) -> Statement[list[Adoption]]:
+    return Statement(
+        query("adopt_tasks"), {"me": me, "gone": list(gone), "judge_silence": judge_silence}, all_of(Adoption)
+    )
+
+
+def leave(me: WorkerId) -> Statement[int]:
+    """How many tasks a planned stop gave back to the queue."""
+    return Statement(query("leave_worker"), {"me": me}, count)
+
+
+def lost_dispatches(me: WorkerId, active: Sequence[str]) -> Statement[list[TaskId]]:
+    """Tasks that Postgres says this worker runs and that it does not."""
+    return Statement(
+        query("list_lost_dispatches"),
+        {"me": me, "active": list(active)},
+        lambda rows: [TaskId(row["task_id"]) for row in rows],
+    )
+
+
+def free_tasks(tasks: Sequence[TaskId]) -> Statement[None]:
+    return Statement(query("free_tasks"), {"tasks": list(tasks)}, nothing)
+
+
+def stranded_tasks() -> Statement[int]:
+    """Tasks whose DBOS row is missing or waits on a queue nobody serves."""
+    return Statement(query("count_stranded_tasks"), {}, value)
