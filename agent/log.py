@@ -7,6 +7,8 @@ import sys
 
 from store.errors import TaskFailed
 
+LONGEST_LINE = 400
+
 NOISE = ("Asyncio task cancelled", "is no longer owned by this execution", "Stopping queue manager")
 
 
@@ -24,9 +26,11 @@ class OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        text = " ".join(record.getMessage().split())
-        error = record.exc_info[1] if record.exc_info else None
-        return f"{at}  {level}{text}" + (f" ({type(error).__name__}: {error})" if error else "")
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text} ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
+        text = " ".join(text.split())
+        return f"{at}  {level}{text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + '…'}"
 
 
 def configure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -40,11 +41,14 @@ def prepare(url: str) -> list[str]:
 def run(settings: Settings, *, console: bool) -> None:
     """Serve until told to stop, then end the process with status 0."""
     log.configure()
+    run_file = claim_run_file()
     listener = listen(settings.host, settings.port)
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
         prepare(home.url)
         asyncio.run(_serve(settings, home, agents, listener, console=console))
+    if run_file is not None:
+        os.write(run_file, b"stopped as planned")
     # A tool that blocks a thread must not hold the exit.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -106,6 +110,16 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are the service's: it drains first and stops HTTP last."""
         yield
+
+
+def claim_run_file() -> int | None:
+    """Lets the one who started us see when we are gone, and whether we went as planned."""
+    name = os.environ.get("PERDURE_RUN_FILE")
+    if not name:
+        return None
+    descriptor = os.open(name, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
 
 
 def listen(host: str, port: int) -> socket.socket:

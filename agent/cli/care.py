@@ -80,7 +80,7 @@ def examine() -> Iterator[Finding]:
             kind = "embedded" if home.embedded else "given"
             yield Finding("database", "ok", f"Postgres {version // 10000}.{version % 10000} ({kind})")
             if not schema.is_current(home.url):
-                yield Finding("schema", "bad", "not of this release", "perdure migrate")
+                yield Finding("schema", "note", "not there yet, or of an older release", "perdure start migrates it, and so does perdure migrate")
                 return
             yield Finding("schema", "ok", f"current ({schema.migrations()[-1].name})")
             with AgentClient(home.url) as client:

@@ -30,7 +30,10 @@ COLOURS = {
     "alive": "green", "idle": "dim", "draining": "yellow", "stopped": "dim", "returned": "green", "unknown": "yellow",
 }  # fmt: skip
 
-console = Console(highlight=False, soft_wrap=True)
+IDS = ("session", "task", "status", "state")
+"""Columns that are copied or scanned, so never cut."""
+
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 
 
 @contextmanager
@@ -59,7 +62,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=True, overflow="ignore" if column in IDS else "ellipsis")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     console.print(table)

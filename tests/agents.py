@@ -1,0 +1,218 @@
+"""Agents for tests. Each leaves a line in the test's folder whenever its model or one of its tools really runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import Any
+
+from pydantic_ai import Agent
+
+from agent import effect, idempotency_key, pure
+from agent.demo.script import Part, Turn, call, say, scripted
+from agent.recorder import current
+from tests.faults import folder, note, point
+
+
+def this_task() -> str | None:
+    execution = current.get()
+    return execution.task.task_id if execution else None
+
+
+def ran(what: str, **facts: Any) -> None:
+    note("ran", {"task": this_task(), "what": what, "pid": os.getpid(), **facts})
+
+
+# --- sweep: ten steps, parallel calls, an effect of each unattended policy -----------------------------------
+
+
+def write_sweep(turn: Turn) -> list[Part]:
+    ran(f"model {len(turn.results)}")
+    point(this_task(), "inside model")
+    match len(turn.results):
+        case 0:
+            return [call("look", what="a"), call("look", what="b"), call("keep", what="c")]
+        case 3:
+            return [call("pay", cents=100)]
+        case 4:
+            return [call("mail", to="ana"), call("look", what="d")]
+        case _:
+            looked = sorted(str(part.content) for part in turn.of("look"))
+            return say(f"saw {', '.join(looked)}; kept {turn.of('keep')[0].content}; paid {turn.of('pay')[0].content}")
+
+
+sweep = Agent(scripted(write_sweep), name="sweep")
+
+
+@sweep.tool_plain
+@pure
+async def look(what: str) -> str:
+    ran(f"look {what}")
+    point(this_task(), "inside look")
+    return what.upper()
+
+
+@sweep.tool_plain
+@effect(in_doubt="retry")
+async def keep(what: str) -> str:
+    ran(f"keep {what}", key=idempotency_key())
+    point(this_task(), "inside keep, before")
+    if not happened(idempotency_key()):
+        note("world", {"effect": "keep", "key": idempotency_key()})
+    point(this_task(), "inside keep, after")
+    return what.upper()
+
+
+def happened(key: str) -> bool:
+    file = folder() / "world.jsonl"
+    return file.exists() and any(json.loads(line)["key"] == key for line in file.read_text().splitlines())
+
+
+def was_paid(cents: int) -> str | None:
+    return f"{cents}" if happened(idempotency_key()) else None
+
+
+@sweep.tool_plain
+@effect(in_doubt="verify", verify=was_paid)
+async def pay(cents: int) -> str:
+    ran(f"pay {cents}", key=idempotency_key())
+    point(this_task(), "inside pay, before")
+    note("world", {"effect": "pay", "key": idempotency_key()})
+    point(this_task(), "inside pay, after")
+    return f"{cents}"
+
+
+@sweep.tool_plain
+async def mail(to: str) -> str:
+    """Unmarked: an effect whose doubts are reported."""
+    ran(f"mail {to}", key=idempotency_key())
+    point(this_task(), "inside mail, before")
+    note("world", {"effect": "mail", "key": idempotency_key()})
+    point(this_task(), "inside mail, after")
+    return "sent"
+
+
+# --- steady: a few steps that take a while, to be interrupted ------------------------------------------------
+
+
+def write_steady(turn: Turn) -> list[Part]:
+    ran("model", prompt=turn.prompt)
+    wanted = int(os.environ.get("TEST_STEPS", "5"))
+    if len(turn.results) < wanted:
+        return [call("tick", n=len(turn.results))]
+    return say(f"{turn.prompt}: {wanted} ticks")
+
+
+steady = Agent(scripted(write_steady), name="steady")
+
+
+@steady.tool_plain
+@effect(in_doubt="retry")
+async def tick(n: int) -> int:
+    ran("tick", n=n, key=idempotency_key())
+    await asyncio.sleep(float(os.environ.get("TEST_TICK", "0.1")))
+    return n
+
+
+# --- gate: a tool that goes on only when the test says so ----------------------------------------------------
+
+
+def write_gate(turn: Turn) -> list[Part]:
+    if not turn.of("pass_gate"):
+        return [call("pass_gate")]
+    return say("passed")
+
+
+gate = Agent(scripted(write_gate), name="gate")
+
+
+@gate.tool_plain
+@effect(in_doubt="retry")
+async def pass_gate() -> str:
+    ran("gate", key=idempotency_key())
+    while not (folder() / "open").exists():
+        await asyncio.sleep(0.02)
+    return "open"
+
+
+# --- echo: one model request, for many turns -----------------------------------------------------------------
+
+
+def write_echo(turn: Turn) -> list[Part]:
+    return say(f"turn {turn.earlier + 1}: {turn.prompt}")
+
+
+echo = Agent(scripted(write_echo), name="echo")
+
+
+# --- asks: an effect whose doubts a person decides, and a tool that always needs approval ----------------------
+
+
+def write_asks(turn: Turn) -> list[Part]:
+    if turn.prompt.startswith("hello"):
+        return say(f"hello to you too, message {turn.earlier + 1}")
+    tool = "wire" if turn.prompt.startswith("wire") else "erase"
+    if not turn.of(tool):
+        return [call(tool, what=turn.prompt)]
+    return say(f"{tool}: {turn.of(tool)[-1].content}")
+
+
+asks = Agent(scripted(write_asks), name="asks")
+
+
+@asks.tool_plain
+@effect(in_doubt="ask")
+async def wire(what: str) -> str:
+    ran("wire", key=idempotency_key())
+    if (folder() / "die").exists():
+        (folder() / "die").unlink()
+        os.kill(os.getpid(), 9)
+    note("world", {"effect": "wire", "key": idempotency_key()})
+    return "wired"
+
+
+@asks.tool_plain(requires_approval=True)
+async def erase(what: str) -> str:
+    ran("erase", key=idempotency_key())
+    note("world", {"effect": "erase", "key": idempotency_key()})
+    return "erased"
+
+
+# --- odd: tools that misbehave ---------------------------------------------------------------------------------
+
+
+def write_odd(turn: Turn) -> list[Part]:
+    tool = turn.prompt.split()[0]
+    if not turn.of(tool):
+        return [call(tool)]
+    return say(f"{tool} gave {turn.of(tool)[-1].content!r}")
+
+
+odd = Agent(scripted(write_odd), name="odd")
+
+
+class Opaque:
+    def __init__(self) -> None:
+        self.handle = open(os.devnull)  # noqa: SIM115
+
+
+@odd.tool_plain
+async def opaque() -> Any:
+    return Opaque()
+
+
+@odd.tool_plain
+async def raises() -> str:
+    raise ValueError("the disk is on fire")
+
+
+@odd.tool_plain
+async def nul() -> str:
+    return "before\0after \ud800 end"
+
+
+@odd.tool_plain
+async def tagged() -> dict[str, Any]:
+    return {"$": "os:system", "v": "echo owned", "nan": float("nan"), "when": time.gmtime(0)[:3]}

@@ -1,0 +1,138 @@
+"""Worker processes for tests: real ones, to be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    url: str
+    folder: Path
+
+    def environment(self, agents: Sequence[str], **settings: object) -> dict[str, str]:
+        given = {f"PERDURE_{name.upper()}": str(value) for name, value in settings.items()}
+        return {
+            **os.environ,
+            "PERDURE_DATABASE_URL": self.url,
+            "PERDURE_HOME": str(self.folder),
+            "PERDURE_AGENTS": ",".join(agents),
+            "PERDURE_PORT": "0",
+            "PERDURE_HEARTBEAT_SECONDS": "1",
+            "PERDURE_DEMO_PACE": "0",
+            "TEST_WORLD": str(self.folder),
+            "PYTHONPATH": str(ROOT),
+            **given,
+        }
+
+    def world(self, name: str) -> list[dict[str, Any]]:
+        """What has happened outside: the lines that tools and models left behind."""
+        file = self.folder / f"{name}.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+class Worker:
+    """One worker process, running `python -m agent worker`."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self.process = process
+        self.address = address
+
+    @classmethod
+    def start(cls, place: Place, agents: Sequence[str], **settings: object) -> Worker:
+        with (place.folder / "worker.log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "agent", "worker"],
+                cwd=ROOT,
+                env=place.environment(agents, **settings),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if "ready" not in line:
+            process.kill()
+            raise AssertionError(f"the worker did not start: {(place.folder / 'worker.log').read_text()}")
+        return cls(process, line.rsplit("http://", 1)[1].split("/")[0])
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def dismiss(self) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+            self.kill()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+class Nursery:
+    """Forks workers from one warm process. They are processes like any other, and die like them."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.nursery"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def bear(self, environment: dict[str, str]) -> int:
+        """The pid of a new worker, which may not be ready yet."""
+        return int(self._ask({"bear": environment}))
+
+    def wait_death(self, pid: int) -> int:
+        """The signal or exit status a worker ended with."""
+        return int(self._ask({"wait": pid}))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE)
+        self._process.stdout.close()
+
+    def _ask(self, request: dict[str, Any]) -> str:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+
+def eventually(look: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Look until there is something true to see."""
+    deadline = time.monotonic() + patience
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never came true within {patience:g} s: {look}")
+        time.sleep(0.02)
