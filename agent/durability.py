@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
+import anyio.to_thread
 from pydantic_ai import Agent, RunContext
 from pydantic_ai import exceptions as failures
 from pydantic_ai.agent import AbstractAgent
@@ -222,7 +223,7 @@ async def _ask_the_world(check: Callable[..., Any], ctx: RunContext[Any], args: 
     positional = [ctx] if first is not None and first not in args else []
     if inspect.iscoroutinefunction(check):
         return await check(*positional, **given)
-    return await asyncio.to_thread(check, *positional, **given)
+    return await anyio.to_thread.run_sync(partial(check, *positional, **given))
 
 
 class NotedRequests(AbstractCapability[Any]):

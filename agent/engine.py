@@ -9,9 +9,11 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import dbos._sys_db
+import sqlalchemy.exc
 from dbos import DBOS, DBOSConfig
 from dbos._dbos import _get_dbos_instance
-from dbos._utils import GlobalParams
+from dbos._utils import GlobalParams, retriable_postgres_exception
 
 from agent.serializer import JsonSerializer
 from store.types import WorkerId
@@ -24,11 +26,27 @@ APPLICATION_VERSION = "perdure-1"
 POLL_SECONDS = 0.1
 THREADS = 16
 CONNECTIONS = 20
+READ_ONLY = "25006"
+"""What a server answers that is no longer, or not yet, the primary."""
+
 PATIENCE_SECONDS = 86_400
 """How long a thread waits for a connection. A pool that is merely busy must never decide a task's fate."""
 
 
+def is_worth_waiting_out(error: Exception) -> bool:
+    """Whether DBOS should try again until Postgres is back, instead of ending the task with this error.
+
+    DBOS asks the same question by the wording of the driver's message, which newer drivers have changed.
+    """
+    if isinstance(error, sqlalchemy.exc.TimeoutError) or retriable_postgres_exception(error):
+        return True
+    cause = error.orig if isinstance(error, sqlalchemy.exc.OperationalError) else None
+    state = getattr(cause, "sqlstate", "unknown")
+    return state is None or state == READ_ONLY
+
+
 def configure(url: str, worker: WorkerId) -> None:
+    dbos._sys_db.retriable_postgres_exception = is_worth_waiting_out
     config: DBOSConfig = {
         "name": APPLICATION,
         "system_database_url": url,

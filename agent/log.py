@@ -9,7 +9,14 @@ from store.errors import TaskFailed
 
 LONGEST_LINE = 400
 
-NOISE = ("Asyncio task cancelled", "is no longer owned by this execution", "Stopping queue manager")
+NOISE = (
+    "Asyncio task cancelled",
+    "is no longer owned by this execution",
+    "psycopg.OperationalError",  # a lost connection is said once, by the supervisor
+    "psycopg.errors.AdminShutdown",
+    "Notification listener error",
+    "Database connection failed",
+)
 
 
 class Quiet(logging.Filter):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from agent import engine, process
 from agent.log import log
 from store import workers
 from store.database import Database
-from store.errors import PerdureError
+from store.errors import Unreachable
 from store.types import TaskId, WorkerId, WorkerRow
 
 GLANCE_SECONDS = 0.5
@@ -33,6 +35,7 @@ class Supervisor:
         self._neighbours: list[WorkerRow] = []
         self._last_beat = 0.0
         self._suspects: set[TaskId] = set()
+        self._is_cut_off = False
         self._loop: asyncio.Task[None] | None = None
 
     async def register(self) -> None:
@@ -66,14 +69,19 @@ class Supervisor:
             if self._now() - self._last_beat >= self._beat_seconds:
                 await self._turn(self._beat)
             elif gone := self._gone():
-                await self._turn(lambda gone=gone: self._adopt(gone, judge_silence=False))
+                await self._turn(partial(self._adopt, gone, judge_silence=False))
 
-    async def _turn(self, work: object) -> None:
-        """One try; a database that is away is reported once per turn and tried again at the next."""
+    async def _turn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """One try; what fails is tried again at the next turn. A database that is away is said once, and its return."""
         try:
-            await work()  # type: ignore[operator]
-        except PerdureError as error:
-            log.warning("%s", error)
+            await work()
+            if self._is_cut_off:
+                log.info("Postgres is back; the work goes on")
+            self._is_cut_off = False
+        except Unreachable as error:
+            if not self._is_cut_off:
+                log.warning("%s; waiting for it, nothing is lost", error)
+            self._is_cut_off = True
         except Exception as error:
             log.error("the supervisor stumbled and goes on", exc_info=error)
 
@@ -109,7 +117,7 @@ class Supervisor:
         lost = set(await self._database.try_once(workers.lost_dispatches(self.worker, engine.active_tasks())))
         if certain := sorted(lost & self._suspects):
             await self._database.try_once(workers.free_tasks(certain))
-            log.warning("%d tasks were claimed and never begun; they are queued again", len(certain))
+            log.warning("%d tasks were claimed here but do not run; they are queued again", len(certain))
         self._suspects = lost
 
     async def _rise_again(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import psycopg
@@ -87,11 +88,17 @@ class Database:
                 return statement.read(await cursor.fetchall() if cursor.description else [])
         except psycopg.Error as error:
             if is_transient(error):
-                if self._on_loss is not None:
-                    with contextlib.suppress(Unusable):
-                        await asyncio.to_thread(self._on_loss)
+                await self._tell_of_loss()
                 raise Unreachable(f"Postgres does not answer: {_first_line(error)}") from error
             raise explained(error) from error
+
+
+    async def _tell_of_loss(self) -> None:
+        if self._on_loss is None:
+            return
+        # A thread of its own: while Postgres is away, all others may be waiting for it.
+        with contextlib.suppress(Unusable), ThreadPoolExecutor(1) as thread:
+            await asyncio.get_running_loop().run_in_executor(thread, self._on_loss)
 
 
 class Link:

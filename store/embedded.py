@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import psycopg
 
 from store.errors import Unusable
@@ -103,6 +104,8 @@ class EmbeddedPostgres:
                 break
             except Unusable:
                 # After kill -9 of the server, its last children hold the shared memory for a moment.
+                if self._is_running():
+                    break
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
@@ -113,7 +116,22 @@ class EmbeddedPostgres:
                 connection.execute("CREATE DATABASE perdure")
 
     def _is_running(self) -> bool:
-        return self._command("pg_ctl", "status", "-D", str(self.data)).returncode == 0
+        """Whether somebody answers; a process that is dead but not yet buried does not."""
+        try:
+            with psycopg.connect(self.url.replace("/perdure?", "/postgres?"), connect_timeout=5):
+                return True
+        except psycopg.errors.CannotConnectNow:
+            return True
+        except psycopg.OperationalError:
+            self._forget_the_dead()
+            return False
+
+    def _forget_the_dead(self) -> None:
+        """A killed server whose parent never waited for it keeps its pid, and would keep the next one from starting."""
+        lock = self.data / "postmaster.pid"
+        with contextlib.suppress(OSError, ValueError, psutil.NoSuchProcess):
+            if psutil.Process(int(lock.read_text().split()[0])).status() == psutil.STATUS_ZOMBIE:
+                lock.unlink()
 
     def _control(self, action: str, *arguments: str) -> None:
         self._execute("pg_ctl", action, "-D", str(self.data), "-s", *arguments)
