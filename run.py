@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Set up Perdure beside this file and run it. Needs Python 3.11 or newer, and nothing else.
 
-    python3 run.py start            the service, through `dbos start`
-    python3 run.py test [...]       the whole test suite; arguments go to pytest
-    python3 run.py <anything else>  the same as: perdure <anything else>
+python3 run.py start            the service, through `dbos start`
+python3 run.py test [...]       the whole test suite; arguments go to pytest
+python3 run.py <anything else>  the same as: perdure <anything else>
 """
 
 import fcntl
@@ -34,7 +34,11 @@ def main() -> int:
     problem = set_up([RUNTIME_LOCK, TEST_LOCK] if testing else [RUNTIME_LOCK])
     if problem:
         return complain(problem)
-    environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    environment = {
+        **os.environ,
+        "VIRTUAL_ENV": str(VENV),
+        "PATH": f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
     if testing:
         return subprocess.run([PYTHON, "-m", "pytest", *arguments[1:]], cwd=ROOT, env=environment).returncode
     if arguments == ["start"]:
@@ -54,15 +58,20 @@ def set_up(locks: list[Path]) -> str | None:
     print("Setting up Perdure in .venv; this happens once.", file=sys.stderr, flush=True)
     uv = shutil.which("uv")
     if not PYTHON.exists():
-        made = run([uv, "venv", "--quiet", "--python", sys.executable, VENV] if uv else [sys.executable, "-m", "venv", VENV])
+        made = run(
+            [uv, "venv", "--quiet", "--python", sys.executable, VENV] if uv else [sys.executable, "-m", "venv", VENV]
+        )
         if made:
             shutil.rmtree(VENV, ignore_errors=True)
             if "ensurepip" in made:
                 version = f"{sys.version_info.major}.{sys.version_info.minor}"
                 return f"Python's venv module is incomplete here. On Debian or Ubuntu: apt install python{version}-venv"
             return f"The virtual environment could not be made: {made}"
-    install = [uv, "pip", "install", "--quiet", "--python", PYTHON] if uv else [
-        PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    install = (
+        [uv, "pip", "install", "--quiet", "--python", PYTHON]
+        if uv
+        else [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    )
     for lock in missing:
         failed = run([*install, "-r", lock])
         if failed:
@@ -79,7 +88,9 @@ def start(environment: dict[str, str]) -> int:
     """Run `dbos start`, and stay until the service behind it has stopped: `dbos start` itself does not wait."""
     descriptor, name = tempfile.mkstemp(prefix="perdure-run-")
     try:
-        service = subprocess.Popen([VENV / "bin" / "dbos", "start"], cwd=ROOT, env={**environment, "PERDURE_RUN_FILE": name})
+        service = subprocess.Popen(
+            [VENV / "bin" / "dbos", "start"], cwd=ROOT, env={**environment, "PERDURE_RUN_FILE": name}
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _: service.poll() is None and service.send_signal(received))
         service.wait()
@@ -102,8 +113,14 @@ def read(path: Path) -> str | None:
 def run(command: list) -> str | None:
     """Run quietly; the last lines it printed, if it failed."""
     done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        env={name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")},
+        [str(part) for part in command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={
+            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+        },
     )
     if done.returncode == 0:
         return None

@@ -13,7 +13,9 @@ from store import sessions, tasks, workers
 from store.database import Database
 from store.errors import PerdureError
 
-POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def build_api(database: Database, is_ready: Callable[[], bool], *, console: bool) -> FastAPI:

@@ -11,7 +11,19 @@ from typing import Any, Self, TypeVar
 from store import effects, sessions, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import NotFound, TaskFailed, TimedOut
-from store.types import DoubtRow, EventRow, Json, QuestionRow, SessionRow, StepRow, StoredMessage, TaskId, TaskRow, TaskStatus, WorkerRow
+from store.types import (
+    DoubtRow,
+    EventRow,
+    Json,
+    QuestionRow,
+    SessionRow,
+    StepRow,
+    StoredMessage,
+    TaskId,
+    TaskRow,
+    TaskStatus,
+    WorkerRow,
+)
 
 T = TypeVar("T")
 
@@ -27,7 +39,9 @@ class AgentClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -151,8 +165,7 @@ class Task:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             status = followed.settled_status(left)
             if status == "waiting":
-                waiting = followed.id
-                followed = wait_until(followed.continuation, left, lambda: f"task {waiting} waited for an answer")
+                followed = wait_until(followed.continuation, left, lambda: "the task still waited for an answer")
                 continue
             row = followed.read()
             if status == "done":

@@ -47,7 +47,9 @@ class ToolError(Exception):
     """A tool raised; the kind and the message are those it was recorded with."""
 
 
-def make_durable(agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float) -> Agent[Any, Any]:
+def make_durable(
+    agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float
+) -> Agent[Any, Any]:
     """A copy of the agent whose model requests and tool calls are recorded steps."""
     durable = copy.copy(agent)
     if model is not None:
@@ -84,7 +86,9 @@ def is_worth_retrying(error: BaseException) -> bool:
     """Whether the same request may be answered later: limits, overload, faults and silence; not refusals."""
     if isinstance(error, failures.ModelHTTPError):
         return error.status_code in (408, 409, 425, 429) or error.status_code >= 500
-    return isinstance(error, (*TRANSIENT, TimeoutError, ConnectionError)) or type(error).__name__ == "DBOSStepTimeoutError"
+    return (
+        isinstance(error, (*TRANSIENT, TimeoutError, ConnectionError)) or type(error).__name__ == "DBOSStepTimeoutError"
+    )
 
 
 @dataclass
@@ -256,5 +260,3 @@ def asked(model: Model, messages: list[ModelMessage]) -> dict[str, Any]:
             case _:
                 newest.append({"part": part.part_kind})
     return {"model": model.model_name, "messages": len(messages), "newest": newest}
-
-

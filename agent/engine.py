@@ -46,7 +46,7 @@ def is_worth_waiting_out(error: Exception) -> bool:
 
 
 def configure(url: str, worker: WorkerId) -> None:
-    dbos._sys_db.retriable_postgres_exception = is_worth_waiting_out
+    setattr(dbos._sys_db, "retriable_postgres_exception", is_worth_waiting_out)  # noqa: B010
     config: DBOSConfig = {
         "name": APPLICATION,
         "system_database_url": url,

@@ -35,15 +35,15 @@ def load_agents(references: Iterable[str]) -> Agents:
         if name in agents:
             raise Misconfigured(f"Two agents are named {name!r}; the second is {reference}. Names must differ.")
         if has_durability(agent):
-            raise Misconfigured(f"The agent {reference} carries a durability of its own: remove it, Perdure brings one.")
+            raise Misconfigured(
+                f"The agent {reference} carries a durability of its own: remove it, Perdure brings one."
+            )
         agents[name] = agent
     return agents
 
 
 def make_all_durable(agents: Agents, database: Database, *, model: str | None, time_limit: float) -> Agents:
-    return {
-        name: make_durable(agent, database, model=model, time_limit=time_limit) for name, agent in agents.items()
-    }
+    return {name: make_durable(agent, database, model=model, time_limit=time_limit) for name, agent in agents.items()}
 
 
 def describe(agents: Agents) -> list[AgentCard]:
@@ -85,8 +85,12 @@ def _load_attribute(reference: str) -> Agent[Any, Any]:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and not module_name.startswith(error.name):
-            raise Misconfigured(f"The agents in {module_name} need the module {error.name!r}, which is missing.") from error
-        raise Misconfigured(f"There is no module {module_name!r} (searched in {Path.cwd()} and what is installed).") from error
+            raise Misconfigured(
+                f"The agents in {module_name} need the module {error.name!r}, which is missing."
+            ) from error
+        raise Misconfigured(
+            f"There is no module {module_name!r} (searched in {Path.cwd()} and what is installed)."
+        ) from error
     except Exception as error:
         raise Misconfigured(f"Importing {module_name} failed: {type(error).__name__}: {_one_line(error)}") from error
     for part in attribute.split("."):

@@ -7,12 +7,12 @@ it never imports, calls or unpickles what a row names.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -60,6 +60,8 @@ def encode(value: Any) -> Any:
             return {TAG: "dict", VALUE: [[encode(key), encode(item)] for key, item in value.items()]}
         case tuple() | set() | frozenset():
             return {TAG: type(value).__name__, VALUE: [encode(item) for item in value]}
+        case bytes():
+            return {TAG: "bytes", VALUE: base64.b64encode(value).decode()}
         case BaseException():
             return _encode_error(value)
         case _:
@@ -78,13 +80,11 @@ def decode(stored: Any) -> Any:
             return stored
 
 
-SIMPLE: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (datetime, date, timedelta, Decimal, UUID, bytes)
-}
+SIMPLE: dict[str, type[Any]] = {kind.__name__: kind for kind in (datetime, date, timedelta, Decimal, UUID)}
 
 
 def pack(value: Any) -> Any:
-    """What a tool returned, as JSON data: pictures and the like keep their type, everything else is as a model sees it."""
+    """What a tool returned, as JSON data: pictures keep their type, everything else is as a model sees it."""
     match value:
         case list() | tuple():
             return [pack(item) for item in value]
@@ -120,6 +120,8 @@ def _decode_tagged(tag: str, stored: dict[str, Any]) -> Any:
     match tag:
         case "dict":
             return {decode(key): decode(item) for key, item in payload}
+        case "bytes":
+            return base64.b64decode(payload)
         case "tuple":
             return tuple(decode(item) for item in payload)
         case "set":
@@ -140,9 +142,13 @@ def _find_class(tag: str) -> type[Any]:
     raise CannotStore(f"the recorded type {tag} is not known to this release")
 
 
-@cache
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
+
+
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 # Errors whose kind decides what happens next come back as themselves; the rest as RecordedError.

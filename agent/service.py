@@ -55,9 +55,7 @@ def run(settings: Settings, *, console: bool) -> None:
     os._exit(0)
 
 
-async def _serve(
-    settings: Settings, home: Home, agents: Agents, listener: socket.socket, *, console: bool
-) -> None:
+async def _serve(settings: Settings, home: Home, agents: Agents, listener: socket.socket, *, console: bool) -> None:
     stop = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

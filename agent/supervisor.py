@@ -114,7 +114,8 @@ class Supervisor:
 
     async def _free_lost(self) -> None:
         """A claim whose answer got lost is claimed by us and run by nobody; two looks in a row are proof."""
-        lost = set(await self._database.try_once(workers.lost_dispatches(self.worker, engine.active_tasks())))
+        found = await self._database.try_once(workers.lost_dispatches(self.worker, engine.active_tasks()))
+        lost = set(found)
         if certain := sorted(lost & self._suspects):
             await self._database.try_once(workers.free_tasks(certain))
             log.warning("%d tasks were claimed here but do not run; they are queued again", len(certain))

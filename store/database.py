@@ -92,7 +92,6 @@ class Database:
                 raise Unreachable(f"Postgres does not answer: {_first_line(error)}") from error
             raise explained(error) from error
 
-
     async def _tell_of_loss(self) -> None:
         if self._on_loss is None:
             return

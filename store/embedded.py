@@ -84,7 +84,9 @@ class EmbeddedPostgres:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         self._give(fresh)
-        self._execute("initdb", "--auth=trust", "--encoding=utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(fresh))
+        self._execute(
+            "initdb", "--auth=trust", "--encoding=utf8", "--locale=C.UTF-8", "-U", "postgres", "-D", str(fresh)
+        )
         fresh.rename(self.data)
 
     def _run(self) -> None:

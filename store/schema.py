@@ -61,7 +61,8 @@ def migrate(url: str) -> list[str]:
                 with connection.transaction():
                     connection.execute(migration.sql.encode())
                     connection.execute(
-                        "INSERT INTO agent.migrations (number, name) VALUES (%s, %s)", (migration.number, migration.name)
+                        "INSERT INTO agent.migrations (number, name) VALUES (%s, %s)",
+                        (migration.number, migration.name),
                     )
                 applied.append(migration.name)
         except pg.InsufficientPrivilege as error:

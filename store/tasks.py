@@ -71,12 +71,8 @@ def read_task(task: str) -> Statement[TaskRow | None]:
     return Statement(query("read_task"), {"task": task}, one_or_none(TaskRow))
 
 
-def list_tasks(
-    *, session: str | None = None, status: str | None = None, limit: int = 100
-) -> Statement[list[TaskRow]]:
-    return Statement(
-        query("list_tasks"), {"session": session, "status": status, "limit": limit}, all_of(TaskRow)
-    )
+def list_tasks(*, session: str | None = None, status: str | None = None, limit: int = 100) -> Statement[list[TaskRow]]:
+    return Statement(query("list_tasks"), {"session": session, "status": status, "limit": limit}, all_of(TaskRow))
 
 
 def list_steps(task: str) -> Statement[list[StepRow]]:
@@ -88,9 +84,7 @@ def list_questions(*, session: str | None = None, task: str | None = None) -> St
 
 
 def decide(task: str, call: str, decision: Decision, note: str | None) -> Statement[TaskId | None]:
-    return Statement(
-        query("decide_call"), {"task": task, "call": call, "decision": decision, "note": note}, value
-    )
+    return Statement(query("decide_call"), {"task": task, "call": call, "decision": decision, "note": note}, value)
 
 
 def find_continuation(task: str) -> Statement[TaskId | None]:
@@ -101,6 +95,4 @@ def find_continuation(task: str) -> Statement[TaskId | None]:
 
 
 def count_by_status() -> Statement[dict[str, int]]:
-    return Statement(
-        query("count_tasks"), {}, lambda rows: {str(row["status"]): int(row["tasks"]) for row in rows}
-    )
+    return Statement(query("count_tasks"), {}, lambda rows: {str(row["status"]): int(row["tasks"]) for row in rows})

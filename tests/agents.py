@@ -216,3 +216,20 @@ async def nul() -> str:
 @odd.tool_plain
 async def tagged() -> dict[str, Any]:
     return {"$": "os:system", "v": "echo owned", "nan": float("nan"), "when": time.gmtime(0)[:3]}
+
+
+# --- halts: an unmarked tool that never comes back ---------------------------------------------------------------
+
+
+def write_halts(turn: Turn) -> list[Part]:
+    return say(str(turn.of("halt")[0].content)) if turn.of("halt") else [call("halt")]
+
+
+halts = Agent(scripted(write_halts), name="halts")
+
+
+@halts.tool_plain
+async def halt() -> str:
+    ran("halt", key=idempotency_key())
+    await asyncio.sleep(3600)
+    return "woke up"

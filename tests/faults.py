@@ -44,7 +44,11 @@ def point(task: str | None, name: str) -> None:
     with _lock:
         _passed += 1
         note("points", {"task": task, "point": _passed, "name": name, "pid": os.getpid()})
-        deaths = sum(json.loads(line)["task"] == task for line in deaths_file.read_text().splitlines()) if deaths_file.exists() else 0
+        deaths = (
+            sum(json.loads(line)["task"] == task for line in deaths_file.read_text().splitlines())
+            if deaths_file.exists()
+            else 0
+        )
         if deaths < len(plan["at"]) and _passed == plan["at"][deaths]:
             note("deaths", {"task": task, "point": _passed, "name": name, "pid": os.getpid()})
             os.kill(os.getpid(), signal.SIGKILL)

@@ -80,13 +80,20 @@ def examine() -> Iterator[Finding]:
             kind = "embedded" if home.embedded else "given"
             yield Finding("database", "ok", f"Postgres {version // 10000}.{version % 10000} ({kind})")
             if not schema.is_current(home.url):
-                yield Finding("schema", "note", "not there yet, or of an older release", "perdure start migrates it, and so does perdure migrate")
+                yield Finding(
+                    "schema",
+                    "note",
+                    "not there yet, or of an older release",
+                    "perdure start migrates it, and so does perdure migrate",
+                )
                 return
             yield Finding("schema", "ok", f"current ({schema.migrations()[-1].name})")
             with AgentClient(home.url) as client:
                 yield from examine_work(client)
     except PerdureError as error:
-        yield Finding("database", "bad", str(error), "start Postgres, or unset PERDURE_DATABASE_URL to use the embedded one")
+        yield Finding(
+            "database", "bad", str(error), "start Postgres, or unset PERDURE_DATABASE_URL to use the embedded one"
+        )
 
 
 def examine_agents(settings: Settings) -> Iterator[Finding]:
@@ -123,15 +130,23 @@ def examine_work(client: AgentClient) -> Iterator[Finding]:
         yield Finding("workers", "bad", f"none is alive, and {len(waiting)} tasks are queued", "perdure start")
     else:
         yield Finding("workers", "note", "none is alive", "perdure start")
-    stuck = [row for row in client.tasks(status="running", limit=1000) if row.worker_id not in {w.worker_id for w in living}]
+    stuck = [
+        row for row in client.tasks(status="running", limit=1000) if row.worker_id not in {w.worker_id for w in living}
+    ]
     if stuck:
-        yield Finding("stuck", "bad", f"{len(stuck)} tasks belong to dead workers", "any live worker adopts them: perdure start")
+        yield Finding(
+            "stuck", "bad", f"{len(stuck)} tasks belong to dead workers", "any live worker adopts them: perdure start"
+        )
     if stranded := client.stranded():
-        yield Finding("stranded", "bad", f"{stranded} tasks are unknown to DBOS", "was its schema reset? accept them again")
+        yield Finding(
+            "stranded", "bad", f"{stranded} tasks are unknown to DBOS", "was its schema reset? accept them again"
+        )
     if not stuck and not stranded:
         yield Finding("tasks", "ok", f"{len(waiting)} queued, none stuck")
     if doubts := client.doubts():
         yield Finding("in doubt", "note", f"{len(doubts)} effects have no recorded end", "SELECT * FROM agent.in_doubt")
     if questions := client.questions():
         first = questions[0]
-        yield Finding("questions", "note", f"{len(questions)} calls wait for a person", f"perdure show {first.session_id}")
+        yield Finding(
+            "questions", "note", f"{len(questions)} calls wait for a person", f"perdure show {first.session_id}"
+        )

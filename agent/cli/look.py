@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.text import Text
@@ -44,7 +45,8 @@ def sessions(
     with connected() as client:
         rows = client.sessions(user=user, limit=limit)
     if as_json:
-        return print_json(rows)
+        print_json(rows)
+        return
     print_table(
         ["session", "agent", "user", "state", "open", "messages", "restarts", "active", "title"],
         [
@@ -62,19 +64,20 @@ def show(session: str, as_json: AsJson = False) -> None:
         seen = client.session(session)
         row, messages, questions = seen.read(), seen.messages(), seen.questions()
     if as_json:
-        return print_json(row)
+        print_json(row)
+        return
     console.print(Text(f"{row.session_id}  ·  {row.agent}  ·  ", "bold") + coloured(row.state))
-    console.print(
-        f"{row.messages} messages · {row.open_tasks} open tasks · {row.restarts} restarts · active {ago(row.last_active_at)}"
-    )
+    counts = f"{row.messages} messages · {row.open_tasks} open tasks · {row.restarts} restarts"
+    console.print(f"{counts} · active {ago(row.last_active_at)}")
     for stored in messages:
         for line in told(stored.message):
             console.print(line)
     for question in questions:
-        console.print(Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow"))
+        console.print(
+            Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
+        )
         console.print(f"  perdure approve {question.task_id} {question.call_id}")
         console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...")
-    return None
 
 
 def told(message: Json) -> list[Text]:
@@ -97,19 +100,20 @@ def told(message: Json) -> list[Text]:
 
 def tasks(
     session: Annotated[str | None, typer.Option(help="Only this session's.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only queued, running, waiting, done, failed, cancelled or dead.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only queued, running, waiting, done, failed, cancelled or dead.")
+    ] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, newest first."""
-    from typing import get_args
-
     if status is not None and status not in get_args(TaskStatus):
         raise typer.BadParameter(f"{status!r}; allowed are {', '.join(get_args(TaskStatus))}", param_hint="--status")
     with connected() as client:
         rows = client.tasks(session=session, status=status, limit=limit)
     if as_json:
-        return print_json(rows)
+        print_json(rows)
+        return
     print_table(
         ["task", "session", "agent", "status", "steps", "crashes", "accepted", "input", "result"],
         [
@@ -128,7 +132,8 @@ def steps(task: str, as_json: AsJson = False) -> None:
         found.read()
         rows = found.steps()
     if as_json:
-        return print_json(rows)
+        print_json(rows)
+        return
     print_table(
         ["step", "name", "outcome", "took", "input", "output"],
         [
@@ -156,7 +161,7 @@ def tail(
                 console.print(line_of(event, with_session=session is None))
 
 
-def events(client: AgentClient, session: str | None, *, follow: bool):
+def events(client: AgentClient, session: str | None, *, follow: bool) -> Iterator[EventRow]:
     seen: dict[str, set[int]] = {}
     after, since = 0, datetime.now(UTC) - timedelta(minutes=5)
     while True:

@@ -41,7 +41,9 @@ def connected() -> Iterator[AgentClient]:
     """A client of the database the settings name."""
     with open_home(read_settings()) as home:
         if not schema.is_current(home.url):
-            raise Unusable("The database has no Perdure schema of this release yet: run perdure migrate, or perdure start.")
+            raise Unusable(
+                "The database has no Perdure schema of this release yet: run perdure migrate, or perdure start."
+            )
         with AgentClient(home.url) as client:
             yield client
 

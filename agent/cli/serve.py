@@ -29,6 +29,6 @@ def worker() -> None:
 
 def demo() -> None:
     """Watch a worker die with kill -9 in the middle of an effect, and the task go on. Offline, under a minute."""
-    from agent.demo.story import tell
+    from agent.cli.story import tell
 
     tell()

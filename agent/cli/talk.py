@@ -68,7 +68,7 @@ def chat(
     agent: Annotated[str, typer.Option(help="With whom, for a new session.")] = "assistant",
 ) -> None:
     """Talk to an agent. Leave with Ctrl-D; come back with: perdure chat SESSION."""
-    with open_home(read_settings()) , a_worker(), connected() as client:
+    with open_home(read_settings()), a_worker(), connected() as client:
         name = session or f"chat-{os.urandom(4).hex()}"
         with contextlib.suppress(NotFound):
             agent = client.session(name).read().agent
@@ -95,7 +95,9 @@ def answer_to(client: AgentClient, task: Task) -> None:
         if state != "waiting":
             break
         for question in task.questions():
-            console.print(f"{question.tool}({brief(question.arguments)}): {question.reason}", style="yellow", markup=False)
+            console.print(
+                f"{question.tool}({brief(question.arguments)}): {question.reason}", style="yellow", markup=False
+            )
             if typer.confirm("Approve?"):
                 client.approve(task.id, question.call_id)
             else:
@@ -135,4 +137,3 @@ def a_worker() -> Iterator[None]:
     finally:
         own.terminate()
         own.wait()
-

@@ -120,7 +120,8 @@ def test_a_reused_pid_is_no_proof_of_life(client: AgentClient, db: psycopg.Conne
     mine = eventually(lambda: client.living_workers())[0]
     place_of, pid, start = mine.process.rsplit("/", 2)
     db.execute(
-        "INSERT INTO agent.workers (worker_id, host, pid, process, version, beat_seconds) VALUES ('ghost', 'h', %s, %s, 'x', 3600)",
+        "INSERT INTO agent.workers (worker_id, host, pid, process, version, beat_seconds)"
+        " VALUES ('ghost', 'h', %s, %s, 'x', 3600)",
         [pid, f"{place_of}/{pid}/{float(start) - 100:.2f}"],
     )
     hire("tests.agents:echo")

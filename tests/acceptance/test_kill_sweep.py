@@ -77,7 +77,9 @@ def dies_or_finishes(place: Place, nursery: Nursery, pid: int, task: str) -> boo
         if any(line["pid"] == pid for line in place.world("deaths")):
             return "died"
         with psycopg.connect(place.url) as connection:
-            row = connection.execute("SELECT status FROM dbos.workflow_status WHERE workflow_uuid = %s", [task]).fetchone()
+            row = connection.execute(
+                "SELECT status FROM dbos.workflow_status WHERE workflow_uuid = %s", [task]
+            ).fetchone()
         return "finished" if row == ("SUCCESS",) else ""
 
     if eventually(over) == "finished" and not any(line["pid"] == pid for line in place.world("deaths")):

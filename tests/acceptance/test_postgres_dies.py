@@ -45,7 +45,9 @@ def outlive(
         with AgentClient(place.url) as client:
             tasks = [client.enqueue("steady", f"task {number}").id for number in range(20)]
         for deaths in (1, 2):
-            eventually(lambda deaths=deaths: len([line for line in place.world("ran") if line["what"] == "tick"]) > 20 * deaths)
+            eventually(
+                lambda deaths=deaths: len([line for line in place.world("ran") if line["what"] == "tick"]) > 20 * deaths
+            )
             kill_postgres(server)
             if restart is not None:
                 restart.revive()
@@ -107,7 +109,7 @@ def test_a_home_with_a_very_long_path_works(tmp_path: Path) -> None:
     embedded = EmbeddedPostgres(tmp_path / ("deep" * 20) / "er" / ("still" * 10))
     url = embedded.start()
     try:
-        with AgentClient(url) as client, pytest.raises(Exception, match="agent.session_status"):
+        with AgentClient(url) as client, pytest.raises(Exception, match=r"agent\.session_status"):
             client.sessions()
     finally:
         embedded.release()

@@ -33,7 +33,9 @@ def test_a_thousand_tasks_in_flight_survive_kill_9(
     eventually(lambda: statuses(db) == {"SUCCESS": TASKS}, patience=240)
     finished = time.monotonic() - began
 
-    print(f"\n{TASKS} tasks: all resumed {resumed:.1f} s after the start of the process, all done after {finished:.1f} s")
+    print(
+        f"\n{TASKS} tasks: all resumed {resumed:.1f} s after the start of the process, all done after {finished:.1f} s"
+    )
     report = os.environ.get("PERDURE_MEASUREMENTS")
     if report:
         with open(report, "a") as file:

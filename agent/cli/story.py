@@ -15,9 +15,9 @@ from rich.text import Text
 
 from agent.cli.screen import brief, console
 from agent.client import AgentClient, Task, wait_until
+from agent.config import Settings
 from agent.demo.agents import find_in_outbox
 from agent.home import open_home
-from agent.config import Settings
 from store.types import EventRow
 
 PATIENCE = 40.0
@@ -81,9 +81,15 @@ def timeline(events: list[EventRow], task: Task, recorded: int) -> None:
             case "worker.died":
                 note, style = f"{facts['worker']} is gone; its task is queued again", "bold red"
             case "task.resumed":
-                note, style = f"by {facts['worker']}: {recorded} recorded steps are given back, not run again", "bold cyan"
+                note, style = (
+                    f"by {facts['worker']}: {recorded} recorded steps are given back, not run again",
+                    "bold cyan",
+                )
             case "effect.doubted":
-                note, style = f"{facts['tool']} was started and has no recorded end: in doubt, policy “{facts['policy']}”", "bold yellow"
+                note, style = (
+                    f"{facts['tool']} was started and has no recorded end: in doubt, policy “{facts['policy']}”",
+                    "bold yellow",
+                )
             case "tool.finished" if facts.get("settled"):
                 note, style = f"{facts['tool']}: {facts['settled']}", "bold green"
             case "tool.started" | "tool.finished":
@@ -97,7 +103,9 @@ def timeline(events: list[EventRow], task: Task, recorded: int) -> None:
 def judge(task: Task, recorded: int, events: list[EventRow]) -> None:
     published = sum('"kind": "report"' in line for line in outbox_lines())
     steps = task.steps()
-    again = len([seen for seen in events if seen.kind == "model.responded"]) - len([s for s in steps if s.kind == "model"])
+    again = len([seen for seen in events if seen.kind == "model.responded"]) - len(
+        [s for s in steps if s.kind == "model"]
+    )
     say(
         f"{len(steps)} steps, each recorded once; {recorded} survived the kill; {again} ran again; "
         f"the report was published {published} time{'s' if published != 1 else ''}.",
@@ -146,5 +154,3 @@ class Crew:
 
 def say(text: str, style: str = "bold cyan") -> None:
     console.print(Text("» ", "dim") + Text(text, style))
-
-
