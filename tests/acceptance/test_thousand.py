@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -36,10 +35,6 @@ def test_a_thousand_tasks_in_flight_survive_kill_9(
     print(
         f"\n{TASKS} tasks: all resumed {resumed:.1f} s after the start of the process, all done after {finished:.1f} s"
     )
-    report = os.environ.get("PERDURE_MEASUREMENTS")
-    if report:
-        with open(report, "a") as file:
-            file.write(f"resume {TASKS}: {resumed:.1f} s, done {finished:.1f} s\n")
     [(done, crashed, steps)] = db.execute(
         "SELECT count(*) FILTER (WHERE outcome = 'done'), count(*) FILTER (WHERE crashes = 1),"
         " (SELECT count(*) FROM dbos.operation_outputs) FROM agent.tasks"

@@ -1,0 +1,211 @@
+"""The commands as a person types them, against a real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.workers import ROOT, Place, Worker, eventually
+
+Perdure = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def perdure(place: Place) -> Perdure:
+    def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agent", *arguments],
+            cwd=ROOT,
+            env={**place.environment(["tests.agents:echo", "tests.agents:asks", "tests.agents:steady"]), **environment},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def served(hire: Callable[..., Worker]) -> Worker:
+    return hire("tests.agents:echo", "tests.agents:asks", "tests.agents:steady")
+
+
+@pytest.mark.usefixtures("served")
+def test_sending_looking_and_following(perdure: Perdure) -> None:
+    sent = perdure("send", "steady", "count", "--session", "s-1", "--user", "ana", "--wait")
+    assert sent.returncode == 0, sent.stderr
+    assert "count: 5 ticks" in sent.stdout
+    [session] = json.loads(perdure("sessions", "--json").stdout)
+    assert (session["session_id"], session["state"], session["user_id"]) == ("s-1", "idle", "ana")
+    [task] = json.loads(perdure("tasks", "--json").stdout)
+    assert (task["status"], task["steps"], task["output"]) == ("done", 11, "count: 5 ticks")
+    steps = json.loads(perdure("steps", task["task_id"], "--json").stdout)
+    assert [step["input"]["n"] for step in steps if step["kind"] == "tool"] == [0, 1, 2, 3, 4]
+    for words in (["sessions"], ["tasks"], ["steps", task["task_id"]], ["show", "s-1"], ["tail", "s-1", "--no-follow"]):
+        seen = perdure(*words)
+        assert seen.returncode == 0, seen.stderr
+        assert "\x1b[" not in seen.stdout, "colour only on a terminal"
+    assert task["task_id"] in perdure("tasks").stdout
+    shown = perdure("show", "s-1").stdout
+    assert "you    count" in shown
+    assert "agent  count: 5 ticks" in shown
+    kinds = [json.loads(line)["kind"] for line in perdure("tail", "s-1", "--no-follow", "--json").stdout.splitlines()]
+    assert kinds[0] == "task.accepted"
+    assert kinds[-1] == "task.finished"
+
+
+@pytest.mark.usefixtures("served")
+def test_approving_from_the_command_line(perdure: Perdure) -> None:
+    perdure("send", "asks", "erase it", "--session", "s-1")
+    shown = eventually(lambda: (text := perdure("show", "s-1").stdout) and "waits for you" in text and text)
+    command = re.search(r"perdure (approve \S+ \S+)", shown)
+    assert command is not None
+    approved = perdure(*command[1].split())
+    assert "goes on" in approved.stdout
+    eventually(lambda: "agent  erase: erased" in perdure("show", "s-1").stdout)
+
+
+@pytest.mark.usefixtures("served")
+def test_the_doctor_finds_nothing_wrong(perdure: Perdure) -> None:
+    looked = perdure("doctor")
+    assert looked.returncode == 0, looked.stdout + looked.stderr
+    assert "1 alive" in looked.stdout
+
+
+def test_the_doctor_says_what_to_do(perdure: Perdure, served: Worker) -> None:
+    served.kill()
+    perdure("send", "echo", "hi")
+    looked = perdure("doctor")
+    assert looked.returncode == 1
+    assert "none is alive, and 1 tasks are queued" in looked.stdout
+    assert "→ perdure start" in looked.stdout
+    unreachable = perdure("doctor", PERDURE_DATABASE_URL="postgresql://x@127.0.0.1:9/x")
+    assert unreachable.returncode == 1
+    assert "Postgres cannot be reached" in unreachable.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "says"),
+    [
+        (["send", "nobody", "hi"], {}, "there is no agent named 'nobody'"),
+        (["show", "nowhere"], {}, "there is no session 'nowhere'"),
+        (["steps", "nothing"], {}, "there is no task 'nothing'"),
+        (["approve", "a", "b"], {}, "task 'a' asks nothing about call 'b'"),
+        (["start"], {"PERDURE_PORT": "many"}, "PERDURE_PORT is 'many'"),
+        (["start"], {"PERDURE_AGENTS": "nope:nope"}, "There is no module 'nope'"),
+        (["worker"], {"PERDURE_DATABASE_URL": "postgresql://x@127.0.0.1:9/x"}, "Postgres cannot be reached"),
+        (["start"], {"PERDURE_HOST": "0.0.0.0"}, "set PERDURE_API_KEYS"),
+    ],
+)
+@pytest.mark.usefixtures("served")
+def test_an_error_is_one_sentence_and_the_next_thing_to_try(
+    perdure: Perdure, words: list[str], environment: dict[str, str], says: str
+) -> None:
+    failed = perdure(*words, **environment)
+    assert failed.returncode == 1
+    assert failed.stdout == ""
+    first, second = failed.stderr.strip().splitlines()
+    assert first.startswith("perdure: ")
+    assert says in first
+    assert second.startswith("Try: ")
+
+
+def test_a_port_that_is_taken_is_named(perdure: Perdure, served: Worker) -> None:
+    port = served.address.rsplit(":", 1)[1]
+    failed = perdure("worker", PERDURE_PORT=port)
+    assert failed.returncode == 1
+    assert f"PERDURE_PORT is {port}" in failed.stderr
+
+
+def test_chat_answers_at_once_where_nothing_runs_yet(perdure: Perdure, tmp_path: Path) -> None:
+    fresh = {"PERDURE_DATABASE_URL": "", "PERDURE_HOME": str(tmp_path / "fresh"), "PERDURE_AGENTS": ""}
+    first = perdure("chat", stdin="hello\n", **fresh)
+    assert first.returncode == 0, first.stderr
+    assert "You said: “hello”" in first.stdout
+    session = re.search(r"perdure chat (\S+)", first.stdout)
+    assert session is not None
+    again = perdure("chat", session[1], stdin="and again\n", **fresh)
+    assert "That is message 2 of our conversation" in again.stdout
+    assert not (tmp_path / "fresh" / "postgres" / "postmaster.pid").exists()
+
+
+def test_the_demo_tells_its_story(perdure: Perdure) -> None:
+    told = perdure("demo", PERDURE_DEMO_PACE="0.1")
+    assert told.returncode == 0, told.stdout + told.stderr
+    for words in ("kill -9", "worker.died", "effect.doubted", "checked: it had happened", "published 1 time"):
+        assert words in told.stdout
+    assert "16 steps, each recorded once; 14 survived the kill; 0 ran again" in told.stdout
+
+
+def test_health_calls(served: Worker) -> None:
+    assert httpx.get(f"http://{served.address}/livez").json() == {"status": "alive"}
+    ready = httpx.get(f"http://{served.address}/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+
+
+@pytest.fixture
+def started(place: Place, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """The service as `run.py start` or `dbos start` runs it."""
+    with (place.folder / "service.log").open("w") as log:
+        service = subprocess.Popen(
+            request.param, cwd=ROOT, env=place.environment(["tests.agents:gate"]), stdout=subprocess.PIPE, stderr=log,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+    yield service
+    if service.poll() is None:
+        os.killpg(service.pid, signal.SIGKILL)
+        service.wait()
+    assert service.stdout is not None
+    service.stdout.close()
+
+
+@pytest.mark.parametrize("started", [[sys.executable, "run.py", "start"]], indirect=True)
+def test_run_py_start_serves_and_stops_as_planned(started: subprocess.Popen[str], place: Place) -> None:
+    address = ready_address(started)
+    assert httpx.get(f"{address}/readyz").status_code == 200
+    page = httpx.get(address)
+    assert page.status_code == 200
+    assert "No sessions yet" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(30) == 0
+    assert "stopped as planned" in (place.folder / "service.log").read_text()
+
+
+@pytest.mark.parametrize("started", [["dbos", "start"]], indirect=True)
+def test_dbos_start_serves(started: subprocess.Popen[str], place: Place) -> None:
+    address = ready_address(started)
+    assert httpx.get(f"{address}/readyz").status_code == 200
+    started.send_signal(signal.SIGTERM)
+    started.wait(30)
+    eventually(lambda: "stopped as planned" in (place.folder / "service.log").read_text())
+
+
+@pytest.mark.parametrize("started", [[sys.executable, "run.py", "start"]], indirect=True)
+def test_text_of_users_is_never_html(started: subprocess.Popen[str], place: Place, client) -> None:  # type: ignore[no-untyped-def]
+    address = ready_address(started)
+    client.enqueue("gate", "<script>alert(1)</script>", session="<img src=x>")
+    text = httpx.get(address).text
+    assert "<script>" not in text
+    assert "<img" not in text
+    assert "&lt;script&gt;" in text
+
+
+def ready_address(service: subprocess.Popen[str]) -> str:
+    assert service.stdout is not None
+    for line in service.stdout:
+        found = re.search(r"http://\S+", line)
+        if found:
+            return found[0]
+    raise AssertionError("the service never became ready")
