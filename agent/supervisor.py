@@ -20,6 +20,10 @@ GLANCE_SECONDS = 0.5
 """How often the processes of this machine's other workers are looked at; costs no query."""
 
 
+LOST_SECONDS = 60.0
+"""A claim that has not begun to run for so long never will; a busy worker may need a while to begin many."""
+
+
 def new_worker_id() -> WorkerId:
     return WorkerId(f"{process.host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
 
@@ -114,7 +118,8 @@ class Supervisor:
 
     async def _free_lost(self) -> None:
         """A claim whose answer got lost is claimed by us and run by nobody; two looks in a row are proof."""
-        found = await self._database.try_once(workers.lost_dispatches(self.worker, engine.active_tasks()))
+        looking = workers.lost_dispatches(self.worker, engine.active_tasks(), seconds=LOST_SECONDS)
+        found = await self._database.try_once(looking)
         lost = set(found)
         if certain := sorted(lost & self._suspects):
             await self._database.try_once(workers.free_tasks(certain))

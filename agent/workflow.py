@@ -71,7 +71,8 @@ def register_workflow(agents: Agents, database: Database, worker: Callable[[], W
                 result = await act(agents.get(task.agent), execution, history)
             except SQLAlchemyError as fault:
                 # The engine's trouble is not the task's: it goes back to the queue and on from its records.
-                DBOS.logger.warning(f"task {task_id} goes back to the queue: {type(fault).__name__}: {fault}")
+                DBOS.logger.warning(f"task {task_id} goes back to the queue: {type(fault).__name__}")
+                await database.run(tasks.give_back(task.task_id, execution.owner))
                 raise lost(task.task_id) from fault
             finally:
                 current.reset(token)

@@ -67,6 +67,10 @@ def commit_task(
     )
 
 
+def give_back(task: TaskId, owner: OwnerToken) -> Statement[None]:
+    return Statement(query("give_back_task"), {"task": task, "owner": owner}, nothing)
+
+
 def read_task(task: str) -> Statement[TaskRow | None]:
     return Statement(query("read_task"), {"task": task}, one_or_none(TaskRow))
 

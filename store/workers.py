@@ -60,11 +60,11 @@ def leave(me: WorkerId) -> Statement[int]:
     return Statement(query("leave_worker"), {"me": me}, count)
 
 
-def lost_dispatches(me: WorkerId, active: Sequence[str]) -> Statement[list[TaskId]]:
-    """Tasks that Postgres says this worker runs and that it does not."""
+def lost_dispatches(me: WorkerId, active: Sequence[str], *, seconds: float) -> Statement[list[TaskId]]:
+    """Tasks that Postgres says this worker has run for so long, and that it does not."""
     return Statement(
         query("list_lost_dispatches"),
-        {"me": me, "active": list(active)},
+        {"me": me, "active": list(active), "seconds": seconds},
         lambda rows: [TaskId(row["task_id"]) for row in rows],
     )
 

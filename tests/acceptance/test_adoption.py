@@ -130,6 +130,21 @@ def test_a_reused_pid_is_no_proof_of_life(client: AgentClient, db: psycopg.Conne
     assert worker.process.poll() is None
 
 
+def test_a_claim_that_never_began_is_queued_again(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:
+    hire("tests.agents:echo")
+    [worker] = eventually(client.living_workers)
+    with db.transaction():
+        task = client.enqueue("echo", "hi", connection=db)
+        db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        db.execute(
+            "UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = %s, owner_xid = 'lost',"
+            " started_at_epoch_ms = 1 WHERE workflow_uuid = %s",
+            [worker.worker_id, task.id],
+        )
+    assert task.status() == "running"
+    assert task.result(timeout=30) == "turn 1: hi"
+
+
 def count(db: psycopg.Connection, sql: str) -> int:
     row = db.execute(sql).fetchone()
     assert row is not None
