@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from jinja2 import Environment, PackageLoader, select_autoescape
 
@@ -18,8 +20,19 @@ POLICY = (
 )
 
 
-def build_api(database: Database, is_ready: Callable[[], bool], *, console: bool) -> FastAPI:
+LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
+
+
+def build_api(database: Database, is_ready: Callable[[], bool], *, console: bool, keys: Sequence[str]) -> FastAPI:
     app = FastAPI(title="Perdure", docs_url=None, redoc_url=None)
+    if not keys:
+        # Without keys only this machine is served; a page elsewhere must not reach us under another name.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
+
+    def require_key(request: Request) -> None:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if keys and not any(secrets.compare_digest(given.encode(), key.encode()) for key in keys):
+            raise HTTPException(401, "an API key is required", {"WWW-Authenticate": "Bearer"})
 
     @app.get("/livez")
     async def livez() -> dict[str, str]:
@@ -30,22 +43,22 @@ def build_api(database: Database, is_ready: Callable[[], bool], *, console: bool
         if not is_ready():
             return JSONResponse({"status": "stopping"}, 503)
         try:
-            counts = await database.try_once(tasks.count_by_status())
+            await database.try_once(workers.ping())
         except PerdureError as error:
             return JSONResponse({"status": "waiting for Postgres", "detail": str(error)}, 503)
-        return JSONResponse({"status": "ready", "tasks": counts})
+        return JSONResponse({"status": "ready"})
 
     if console:
-        _add_first_page(app, database)
+        _add_first_page(app, database, require_key)
     return app
 
 
-def _add_first_page(app: FastAPI, database: Database) -> None:
+def _add_first_page(app: FastAPI, database: Database, require_key: Callable[[Request], None]) -> None:
     pages = Environment(loader=PackageLoader("agent", "console/templates"), autoescape=select_autoescape())
     style = files("agent").joinpath("console", "console.css").read_text("utf-8")
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def first_page(request: Request) -> HTMLResponse:
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False, dependencies=[Depends(require_key)])
+    async def first_page() -> HTMLResponse:
         page = pages.get_template("sessions.html").render(
             sessions=await database.try_once(sessions.list_sessions(limit=50)),
             tasks=await database.try_once(tasks.list_tasks(limit=20)),

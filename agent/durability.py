@@ -11,15 +11,17 @@ from functools import partial
 from typing import Any, cast
 
 import anyio.to_thread
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
 from pydantic_ai import exceptions as failures
+from pydantic_ai._output import OutputSchema
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, CombinedCapability
-from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
+from pydantic_ai.capabilities.abstract import WrapOutputProcessHandler, WrapToolExecuteHandler
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.output import OutputContext
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
@@ -27,10 +29,10 @@ from agent import tools
 from agent.recorder import Execution, current, fenced, is_recording, record
 from agent.serializer import pack, unpack
 from agent.tools import Effect, Policy, Pure, policy_of
-from steps.tool import Call, ToolRecord, call_effect, call_pure
+from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
 from store import effects
 from store.database import Database
-from store.plain import storable
+from store.plain import CannotStore, storable
 
 MODEL_ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 1.0
@@ -54,6 +56,8 @@ def make_durable(
     durable = copy.copy(agent)
     if model is not None:
         durable._model = model
+    _offer_deferral(durable)
+    durable._constructor_dynamic_toolset_count = len(agent._dynamic_toolsets)
     root = agent.root_capability
     assert isinstance(root, CombinedCapability)
     durable._root_capability = CombinedCapability([RecordedTools(database), NotedRequests(), *root.capabilities])
@@ -74,6 +78,17 @@ def make_durable(
     bound = requests.for_agent(durable)
     durable._root_capability = CombinedCapability([*durable._root_capability.capabilities, bound])
     return durable
+
+
+def _offer_deferral(durable: Agent[Any, Any]) -> None:
+    """Beside its own output, a run may end with questions to a person."""
+    own: Any = durable._output_type
+    kinds: Any = [*(own if isinstance(own, (list, tuple)) else [own]), DeferredToolRequests]
+    durable._output_type = kinds
+    durable._output_schema = OutputSchema[Any].build(kinds)
+    durable._output_toolset = durable._output_schema.toolset
+    if durable._output_toolset is not None and durable._output_toolset.max_retries is None:
+        durable._output_toolset.max_retries = durable._max_output_retries
 
 
 def has_durability(agent: AbstractAgent[Any, Any]) -> bool:
@@ -116,15 +131,10 @@ class RecordedTools(AbstractCapability[Any]):
             tool=call.tool_name,
             call_id=call.tool_call_id,
             idempotency_key=_key_of(execution, ctx, call),
-            input=storable(args),
+            input=_input(args),
         )
 
-        async def execute() -> Any:
-            token = tools._key.set(made.idempotency_key)
-            try:
-                return pack(await handler(args))
-            finally:
-                tools._key.reset(token)
+        execute = self._keyed(made, handler, args)
 
         async def step() -> dict[str, Any]:
             match _policy(ctx, tool_def):
@@ -137,6 +147,41 @@ class RecordedTools(AbstractCapability[Any]):
         recorded = ToolRecord.model_validate(await record(f"tool.{made.tool}", step))
         return _told(recorded, made)
 
+    async def wrap_output_process(
+        self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: WrapOutputProcessHandler
+    ) -> Any:
+        """An output function may change the world like a tool, so it is recorded like an unmarked one."""
+        execution = current.get()
+        if not output_context.has_function or ctx.partial_output or execution is None or not is_recording():
+            return await handler(output)
+        name = output_context.function_name or "output"
+        call_id = output_context.tool_call.tool_call_id if output_context.tool_call else f"output-{ctx.run_step}"
+        key = call_key(execution.task.task_id, f"{ctx.run_step}", call_id)
+        made = Call(tool=name, call_id=call_id, idempotency_key=key, input=_input(output))
+
+        async def step() -> dict[str, Any]:
+            done = await self._effect(execution, made, tools.UNMARKED, ctx, {}, self._keyed(made, handler, output))
+            return done.model_dump(mode="json")
+
+        recorded = ToolRecord.model_validate(await record(f"tool.{name}", step))
+        if recorded.outcome == "unknown":
+            raise ToolError(
+                f"the outcome of the output function {name} is unknown: {recorded.note}; it was not run again"
+            )
+        return _told(recorded, made)
+
+    def _keyed(self, call: Call, handler: Callable[[Any], Any], given: Any) -> Execute:
+        """Runs a handler under the call's key, and gives its result as JSON data."""
+
+        async def execute() -> Any:
+            token = tools._key.set(call.idempotency_key)
+            try:
+                return pack(await handler(given))
+            finally:
+                tools._key.reset(token)
+
+        return execute
+
     async def _effect(
         self,
         execution: Execution,
@@ -144,7 +189,7 @@ class RecordedTools(AbstractCapability[Any]):
         policy: Effect,
         ctx: RunContext[Any],
         args: dict[str, Any],
-        execute: Callable[[], Any],
+        execute: Execute,
     ) -> ToolRecord:
         opening = effects.start_effect(
             execution.task.task_id,
@@ -157,20 +202,13 @@ class RecordedTools(AbstractCapability[Any]):
             policy=policy.in_doubt,
         )
 
-        async def verify() -> Any:
-            assert policy.verify is not None
-            token = tools._key.set(call.idempotency_key)
-            try:
-                return pack(await _ask_the_world(policy.verify, ctx, args))
-            finally:
-                tools._key.reset(token)
-
+        verify = self._keyed(call, partial(_ask_the_world, policy.verify, ctx), args) if policy.verify else None
         return await call_effect(
             call,
             policy.in_doubt,
             start=lambda: fenced(self.database, opening, execution.task.task_id),
             execute=execute,
-            verify=verify if policy.verify else None,
+            verify=verify,
         )
 
 
@@ -192,6 +230,13 @@ def _told(recorded: ToolRecord, made: Call) -> Any:
             raise ToolError(f"{recorded.tool} defers to an external executor, which Perdure does not offer")
         case "raised":
             raise ToolError(f"{recorded.tool} raised {note}")
+
+
+def _input(given: Any) -> Any:
+    try:
+        return storable(given)
+    except CannotStore as problem:
+        return {"not stored": str(problem)}
 
 
 def _key_of(execution: Execution, ctx: RunContext[Any], call: ToolCallPart) -> str:

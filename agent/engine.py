@@ -24,7 +24,8 @@ APPLICATION_VERSION = "perdure-1"
 """Pinned, so that a new release resumes what an older one began."""
 
 POLL_SECONDS = 0.1
-THREADS = 16
+THREADS = 64
+"""DBOS records in these threads, and so does whatever users' tools hand to `asyncio.to_thread`."""
 CONNECTIONS = 20
 READ_ONLY = "25006"
 """What a server answers that is no longer, or not yet, the primary."""
@@ -55,7 +56,7 @@ def configure(url: str, worker: WorkerId) -> None:
         "serializer": JsonSerializer(),
         "max_executor_threads": THREADS,
         "sys_db_pool_size": CONNECTIONS,
-        "db_engine_kwargs": {"pool_timeout": PATIENCE_SECONDS, "pool_pre_ping": False},
+        "db_engine_kwargs": {"pool_timeout": PATIENCE_SECONDS, "pool_pre_ping": False, "hide_parameters": True},
         "log_level": "WARNING",
     }
     DBOS(config=config)
@@ -71,6 +72,21 @@ async def launch(concurrency: int) -> None:
         polling_interval_sec=POLL_SECONDS,
         on_conflict="always_update",
     )
+    _keep_own_concurrency(concurrency)
+
+
+def _keep_own_concurrency(concurrency: int) -> None:
+    """DBOS reads the queue's limits from a row that all workers share; how much one worker takes is its own affair."""
+    system = _get_dbos_instance()._sys_db
+    shared = system.get_queue
+
+    def get_queue(name: str, **options: Any) -> Any:
+        queue = shared(name, **options)
+        if queue is not None and name == QUEUE:
+            queue._worker_concurrency = concurrency
+        return queue
+
+    setattr(system, "get_queue", get_queue)  # noqa: B010
 
 
 def migrate(url: str) -> None:

@@ -19,7 +19,7 @@ def identity(pid: int | None = None) -> str | None:
         process = psutil.Process(pid or os.getpid())
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        return f"{_place()}/{process.pid}/{process.create_time():.2f}"
+        return f"{_place()}/{process.pid}/{_start(process)}"
     except psutil.NoSuchProcess:
         return None
 
@@ -27,6 +27,15 @@ def identity(pid: int | None = None) -> str | None:
 def is_provably_gone(known: str, pid: int) -> bool:
     """True only for a process of this very place that is no more; a reused pid is not the same process."""
     return known.startswith(f"{_place()}/") and identity(pid) != known
+
+
+def _start(process: psutil.Process) -> str:
+    """When the process began, by a clock that nobody sets: ticks since boot where they are known."""
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text()
+    except OSError:
+        return f"{process.create_time():.2f}"
+    return stat.rsplit(")", 1)[1].split()[19]
 
 
 def _place() -> str:

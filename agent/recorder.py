@@ -6,7 +6,8 @@ own; what Perdure keeps beside it (journal, effects) is written by a trigger in 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -34,6 +35,16 @@ class Execution:
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)
+
+
+@contextmanager
+def executing(execution: Execution) -> Iterator[None]:
+    """What runs inside knows on whose behalf."""
+    token = current.set(execution)
+    try:
+        yield
+    finally:
+        current.reset(token)
 
 
 def ownership(task: TaskId) -> OwnerToken:

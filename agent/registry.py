@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
@@ -43,7 +44,13 @@ def load_agents(references: Iterable[str]) -> Agents:
 
 
 def make_all_durable(agents: Agents, database: Database, *, model: str | None, time_limit: float) -> Agents:
-    return {name: make_durable(agent, database, model=model, time_limit=time_limit) for name, agent in agents.items()}
+    durable: dict[str, Agent[Any, Any]] = {}
+    for name, agent in agents.items():
+        try:
+            durable[name] = make_durable(agent, database, model=model, time_limit=time_limit)
+        except UserError as error:
+            raise Misconfigured(f"The agent {name!r} cannot be made durable: {_one_line(error)}") from error
+    return durable
 
 
 def describe(agents: Agents) -> list[AgentCard]:

@@ -60,7 +60,9 @@ async def _serve(settings: Settings, home: Home, agents: Agents, listener: socke
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
-        supervisor = Supervisor(database, version=release(), beat_seconds=settings.heartbeat_seconds)
+        supervisor = Supervisor(
+            database, version=release(), agents=list(agents), beat_seconds=settings.heartbeat_seconds
+        )
         durable = make_all_durable(agents, database, model=settings.model, time_limit=settings.stall_seconds)
         engine.configure(home.url, supervisor.worker)
         register_workflow(durable, database, lambda: supervisor.worker)
@@ -68,7 +70,7 @@ async def _serve(settings: Settings, home: Home, agents: Agents, listener: socke
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
         supervisor.start()
-        api = build_api(database, lambda: not stop.is_set(), console=console)
+        api = build_api(database, lambda: not stop.is_set(), console=console, keys=settings.api_keys)
         server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         _announce(settings, listener, list(durable), console=console)
@@ -126,6 +128,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen()
     except OSError as error:
         raise Misconfigured(
             f"PERDURE_PORT is {port}, and {host}:{port} cannot be listened on ({error.strerror or error});"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from agent import engine, process
 from agent.log import log
 from store import workers
-from store.database import Database
-from store.errors import Unreachable
-from store.types import TaskId, WorkerId, WorkerRow
+from store.database import Database, Link
+from store.errors import PerdureError, Unreachable
+from store.types import WorkerId, WorkerRow
 
 GLANCE_SECONDS = 0.5
 """How often the processes of this machine's other workers are looked at; costs no query."""
 
+
+TIMELY_BEATS = 2
+"""Beats in time before a worker judges the silence of others: whoever was away itself cannot know."""
 
 LOST_SECONDS = 60.0
 """A claim that has not begun to run for so long never will; a busy worker may need a while to begin many."""
@@ -28,17 +33,47 @@ def new_worker_id() -> WorkerId:
     return WorkerId(f"{process.host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
 
 
+class Heart(threading.Thread):
+    """Beats from a thread of its own: a worker whose event loop is busy is slow, not dead."""
+
+    def __init__(self, url: str, worker: WorkerId, beat_seconds: float) -> None:
+        super().__init__(name="perdure-heart", daemon=True)
+        self.worker = worker
+        self.timely = 0
+        self.was_declared_dead = False
+        self._beat_seconds = beat_seconds
+        self._link = Link(url, size=1)
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        last = time.monotonic()
+        while not self._stop.wait(self._beat_seconds):
+            try:
+                if not self._link.run(workers.beat(self.worker)):
+                    self.was_declared_dead = True
+                now = time.monotonic()
+                self.timely = self.timely + 1 if now - last < 2 * self._beat_seconds else 0
+                last = now
+            except PerdureError:
+                self.timely = 0
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.join(5)
+        self._link.close()
+
+
 class Supervisor:
     """Keeps one worker known as alive. `worker` changes only when others have declared it dead."""
 
-    def __init__(self, database: Database, *, version: str, beat_seconds: float) -> None:
+    def __init__(self, database: Database, *, version: str, agents: Sequence[str], beat_seconds: float) -> None:
         self.worker = new_worker_id()
         self._database = database
         self._version = version
+        self._agents = agents
         self._beat_seconds = beat_seconds
+        self._heart = Heart(database.url, self.worker, beat_seconds)
         self._neighbours: list[WorkerRow] = []
-        self._last_beat = 0.0
-        self._suspects: set[TaskId] = set()
         self._is_cut_off = False
         self._loop: asyncio.Task[None] | None = None
 
@@ -52,12 +87,13 @@ class Supervisor:
                 pid=os.getpid(),
                 process=known,
                 version=self._version,
+                agents=self._agents,
                 beat_seconds=self._beat_seconds,
             )
         )
-        self._last_beat = self._now()
 
     def start(self) -> None:
+        self._heart.start()
         self._loop = asyncio.create_task(self._run(), name="perdure-supervisor")
 
     async def stop(self) -> None:
@@ -65,15 +101,20 @@ class Supervisor:
             self._loop.cancel()
             with suppress(asyncio.CancelledError):
                 await self._loop
+        await asyncio.to_thread(self._heart.stop)
 
     async def _run(self) -> None:
-        await self._turn(self._look_around)
+        next_look = 0.0
         while True:
-            await asyncio.sleep(min(GLANCE_SECONDS, self._beat_seconds))
-            if self._now() - self._last_beat >= self._beat_seconds:
-                await self._turn(self._beat)
+            now = asyncio.get_running_loop().time()
+            if self._heart.was_declared_dead:
+                await self._turn(self._rise_again)
+            elif now >= next_look:
+                next_look = now + self._beat_seconds
+                await self._turn(self._look_around)
             elif gone := self._gone():
                 await self._turn(partial(self._adopt, gone, judge_silence=False))
+            await asyncio.sleep(min(GLANCE_SECONDS, self._beat_seconds))
 
     async def _turn(self, work: Callable[[], Awaitable[None]]) -> None:
         """One try; what fails is tried again at the next turn. A database that is away is said once, and its return."""
@@ -90,23 +131,9 @@ class Supervisor:
             log.error("the supervisor stumbled and goes on", exc_info=error)
 
     async def _look_around(self) -> None:
-        self._neighbours = [
-            row for row in await self._database.run(workers.list_workers(living=True)) if row.worker_id != self.worker
-        ]
-        await self._adopt(self._gone(), judge_silence=True)
-
-    async def _beat(self) -> None:
-        late = self._now() - self._last_beat > 2 * self._beat_seconds
-        if not await self._database.try_once(workers.beat(self.worker)):
-            await self._rise_again()
-        self._last_beat = self._now()
-        self._neighbours = [
-            row
-            for row in await self._database.try_once(workers.list_workers(living=True))
-            if row.worker_id != self.worker
-        ]
-        # Whoever was away itself (suspended, or Postgres gone) cannot judge the silence of others yet.
-        await self._adopt(self._gone(), judge_silence=not late)
+        living = await self._database.try_once(workers.list_workers(living=True))
+        self._neighbours = [row for row in living if row.worker_id != self.worker]
+        await self._adopt(self._gone(), judge_silence=self._heart.timely >= TIMELY_BEATS)
         await self._free_lost()
 
     async def _adopt(self, gone: list[str], *, judge_silence: bool) -> None:
@@ -117,23 +144,18 @@ class Supervisor:
             log.info("worker %s died; %d of its tasks %s queued again", dead, count, "are" if count != 1 else "is")
 
     async def _free_lost(self) -> None:
-        """A claim whose answer got lost is claimed by us and run by nobody; two looks in a row are proof."""
-        looking = workers.lost_dispatches(self.worker, engine.active_tasks(), seconds=LOST_SECONDS)
-        found = await self._database.try_once(looking)
-        lost = set(found)
-        if certain := sorted(lost & self._suspects):
-            await self._database.try_once(workers.free_tasks(certain))
-            log.warning("%d tasks were claimed here but do not run; they are queued again", len(certain))
-        self._suspects = lost
+        freed = await self._database.try_once(
+            workers.free_lost(self.worker, engine.active_tasks(), seconds=LOST_SECONDS)
+        )
+        if freed:
+            log.warning("%d tasks were claimed here but do not run; they are queued again", freed)
 
     async def _rise_again(self) -> None:
         old, self.worker = self.worker, new_worker_id()
         await self.register()
         engine.rename(self.worker)
+        self._heart.worker, self._heart.was_declared_dead = self.worker, False
         log.warning("worker %s was silent and taken for dead; it goes on as %s", old, self.worker)
 
     def _gone(self) -> list[str]:
         return [row.worker_id for row in self._neighbours if process.is_provably_gone(row.process, row.pid)]
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()

@@ -7,6 +7,7 @@ the first opening; so each reads the same on every recovery without being record
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
@@ -16,18 +17,18 @@ from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
-from sqlalchemy.exc import SQLAlchemyError
 
 from agent.context import assemble
 from agent.durability import call_key
-from agent.recorder import Execution, current, fenced, lost, ownership
+from agent.engine import is_worth_waiting_out
+from agent.recorder import Execution, executing, fenced, lost, ownership
 from agent.registry import Agents
 from agent.serializer import explain
-from store import sessions, tasks
+from store import sessions, tasks, workers
 from store.database import Database
 from store.errors import TaskFailed
 from store.plain import CannotStore, readable, storable
-from store.types import Json, Question, TaskId, WorkerId
+from store.types import Json, OpenedTask, Question, TaskId, TaskOutcome, WorkerId
 
 WORKFLOW = "run_task"
 MOST_REQUESTS = 200
@@ -54,7 +55,17 @@ class Failed:
     messages: Sequence[ModelMessage]
 
 
+@dataclass(frozen=True)
+class GivenBack:
+    """The trouble is not the task's: it goes back to the queue, and on from its records."""
+
+    why: str
+
+
 Result = Done | Waiting | Failed
+
+PAUSE_SECONDS = 1.0
+"""Before a task is given back, so that what cannot be helped at once is not tried a hundred times a second."""
 
 
 def register_workflow(agents: Agents, database: Database, worker: Callable[[], WorkerId]) -> RunTask:
@@ -63,33 +74,31 @@ def register_workflow(agents: Agents, database: Database, worker: Callable[[], W
     @DBOS.workflow(name=WORKFLOW)
     async def run_task(task_id: str) -> dict[str, str]:
         execution = await open_task(database, TaskId(task_id), worker())
-        task = execution.task
-        if task.outcome is None:
-            token = current.set(execution)
-            try:
-                history = await read_history(database, execution)
-                result = await act(agents.get(task.agent), execution, history)
-            except SQLAlchemyError as fault:
-                # The engine's trouble is not the task's: it goes back to the queue and on from its records.
-                DBOS.logger.warning(f"task {task_id} goes back to the queue: {type(fault).__name__}")
-                await database.run(tasks.give_back(task.task_id, execution.owner))
-                raise lost(task.task_id) from fault
-            finally:
-                current.reset(token)
-            await commit(database, execution, result)
-            outcome, error = outcome_of(result), result.error if isinstance(result, Failed) else None
-        else:
-            outcome, error = task.outcome, task.error
-        if error is not None:
-            raise TaskFailed(error)
-        return {"task_id": task_id, "session_id": task.session_id, "status": outcome}
+        if execution.task.outcome is not None:
+            return ended(execution.task.outcome, execution.task)
+        with executing(execution):
+            history = await read_history(database, execution)
+            result = await act(await agent_for(execution, agents, database), execution, history)
+        if isinstance(result, GivenBack):
+            raise await give_back(database, execution, result)
+        await commit(database, execution, result)
+        error = result.error if isinstance(result, Failed) else None
+        return ended(outcome_of(result), execution.task.model_copy(update={"error": error}))
 
     return run_task
+
+
+def ended(outcome: TaskOutcome, task: OpenedTask) -> dict[str, str]:
+    if outcome == "failed":
+        raise TaskFailed(task.error or "no reason was recorded")
+    return {"task_id": task.task_id, "session_id": task.session_id, "status": outcome}
 
 
 async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Execution:
     owner = ownership(task_id)
     task = await fenced(database, tasks.open_task(task_id, owner, worker), task_id)
+    if task is None:
+        raise lost(task_id)
     return Execution(task, owner, worker, {decision.call_id: decision for decision in task.decisions})
 
 
@@ -99,22 +108,33 @@ async def read_history(database: Database, execution: Execution) -> list[ModelMe
     return ModelMessagesTypeAdapter.validate_python(assemble(stored, task))
 
 
-async def act(agent: Agent[Any, Any] | None, execution: Execution, history: list[ModelMessage]) -> Result:
+async def agent_for(execution: Execution, agents: Agents, database: Database) -> Agent[Any, Any] | Failed | GivenBack:
+    """The task's agent; or, when this worker does not have it, whoever else may."""
+    name = execution.task.agent
+    if found := agents.get(name):
+        return found
+    if await database.run(workers.count_servers(name)):
+        return GivenBack(f"this worker does not serve the agent {name!r}, another one does")
+    return Failed(f"no worker serves an agent named {name!r} any more; add it to PERDURE_AGENTS", [])
+
+
+async def act(
+    agent: Agent[Any, Any] | Failed | GivenBack, execution: Execution, history: list[ModelMessage]
+) -> Result | GivenBack:
     task = execution.task
-    if agent is None:
-        return Failed(f"no worker serves an agent named {task.agent!r} any more; add it to PERDURE_AGENTS", [])
+    if not isinstance(agent, Agent):
+        return agent
     with capture_run_messages() as seen:
         try:
             finished = await agent.run(
                 task.input if task.kind == "input" else None,
                 message_history=history,
                 deferred_tool_results=decisions_of(execution) if task.kind == "continuation" else None,
-                output_type=with_deferral(agent),
                 usage_limits=UsageLimits(request_limit=MOST_REQUESTS),
             )
-        except SQLAlchemyError:
-            raise
         except Exception as error:
+            if is_worth_waiting_out(error):
+                return GivenBack(f"{type(error).__name__}: {error}")
             kind, message = explain(error)
             return Failed(f"{kind}: {message}", seen[len(history) :])
     if isinstance(finished.output, DeferredToolRequests):
@@ -123,6 +143,13 @@ async def act(agent: Agent[Any, Any] | None, execution: Execution, history: list
         return Done(storable(finished.output), finished.new_messages())
     except CannotStore as error:
         return Failed(f"the agent's output cannot be stored: {error}", finished.new_messages())
+
+
+async def give_back(database: Database, execution: Execution, reason: GivenBack) -> BaseException:
+    DBOS.logger.warning(f"task {execution.task.task_id} goes back to the queue: {reason.why}")
+    await asyncio.sleep(PAUSE_SECONDS)
+    await database.run(tasks.give_back(execution.task.task_id, execution.owner))
+    return lost(execution.task.task_id)
 
 
 async def commit(database: Database, execution: Execution, result: Result) -> None:
@@ -140,7 +167,7 @@ async def commit(database: Database, execution: Execution, result: Result) -> No
     await fenced(database, statement, task.task_id)
 
 
-def outcome_of(result: Result) -> Any:
+def outcome_of(result: Result) -> TaskOutcome:
     match result:
         case Done():
             return "done"
@@ -150,12 +177,6 @@ def outcome_of(result: Result) -> Any:
             return "failed"
         case _:
             assert_never(result)
-
-
-def with_deferral(agent: Agent[Any, Any]) -> Any:
-    """The agent's own output type, or a question to a person."""
-    own: Any = agent.output_type
-    return [*(own if isinstance(own, (list, tuple)) else [own]), DeferredToolRequests]  # pyright: ignore[reportUnknownVariableType]
 
 
 def waiting(execution: Execution, requests: DeferredToolRequests, messages: Sequence[ModelMessage]) -> Result:

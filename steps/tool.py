@@ -104,7 +104,7 @@ async def settle(call: Call, policy: InDoubtPolicy, execute: Execute, verify: Ve
             )
         case "ask":
             reason = f"{call.tool} was interrupted and may or may not have happened. Approve to run it (again)."
-            return call.ended("asked", note=reason)
+            return _settled(call.ended("asked", note=reason), "a person is asked")
         case "report":
             return _unknown(call, "the worker died while it ran")
 

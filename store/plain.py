@@ -37,5 +37,14 @@ def readable(plain: Any) -> Any:
             return plain
 
 
+def is_text(given: str) -> bool:
+    """Whether Postgres can hold it as it is."""
+    try:
+        given.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in given
+
+
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:200]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-import psycopg
 from psycopg import errors as pg
 
+from store.database import connect
 from store.errors import Unusable
 
 LOCK = 7_316_552_104
@@ -38,7 +38,7 @@ def migrations() -> list[Migration]:
 def is_current(url: str) -> bool:
     """Whether nothing is left to do, asked without taking a lock."""
     newest = migrations()[-1].number
-    with psycopg.connect(url, autocommit=True) as connection:
+    with connect(url) as connection:
         try:
             row = connection.execute("SELECT max(number) FROM agent.migrations").fetchone()
         except (pg.UndefinedTable, pg.InvalidSchemaName):
@@ -49,7 +49,7 @@ def is_current(url: str) -> bool:
 def migrate(url: str) -> list[str]:
     """Apply what is missing, each migration in its own transaction; the names of those applied."""
     applied: list[str] = []
-    with psycopg.connect(url, autocommit=True) as connection:
+    with connect(url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         try:
             with connection.transaction():

@@ -73,6 +73,7 @@ CREATE TABLE agent.tasks (
 CREATE UNIQUE INDEX tasks_by_idempotency_key ON agent.tasks (coalesce(user_id, ''), idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX tasks_by_session ON agent.tasks (session_id, seq);
+CREATE INDEX tasks_by_time ON agent.tasks (accepted_at);
 CREATE UNIQUE INDEX tasks_by_continuation ON agent.tasks (continues) WHERE continues IS NOT NULL;
 
 -- The conversation, one row per model message, only ever appended.
@@ -93,6 +94,8 @@ CREATE TABLE agent.journal (
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (session_id, seq)
 );
+
+CREATE INDEX journal_by_time ON agent.journal (at);
 
 -- The ledger of effects. `owner` is the DBOS ownership token of the execution that started it.
 CREATE TABLE agent.effects (
@@ -136,6 +139,7 @@ CREATE TABLE agent.workers (
     pid          integer NOT NULL,
     process      text NOT NULL,
     version      text NOT NULL,
+    agents       text[] NOT NULL DEFAULT '{}',
     state        text NOT NULL DEFAULT 'alive' CHECK (state IN ('alive', 'draining', 'stopped', 'dead')),
     beat_seconds double precision NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -256,14 +260,16 @@ BEGIN
         jsonb_build_object('agent', NEW.agent, 'seq', place, 'kind', NEW.kind, 'input', left(NEW.input, 2000)));
     PERFORM dbos.enqueue_workflow(
         workflow_name => 'run_task', queue_name => 'perdure', positional_args => ARRAY[to_json(NEW.task_id)],
-        workflow_id => NEW.task_id, priority => place, queue_partition_key => NEW.session_id);
+        workflow_id => NEW.task_id, priority => place, queue_partition_key => NEW.session_id,
+        app_version => 'perdure-1', application_name => 'perdure');
     RETURN NULL;
 END $$;
 
 CREATE CONSTRAINT TRIGGER accept AFTER INSERT ON agent.tasks
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION agent.accept_task();
 
--- Begins or resumes the execution of a task; what it returns is the same every time.
+-- Begins or resumes the execution of a task; what it returns is the same every time. Returns nothing for a task
+-- that `dbos workflow resume` has put on another queue: it goes back to its own, where its session is in order.
 CREATE FUNCTION agent.open_task(task text, owner text, worker text) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -271,6 +277,10 @@ DECLARE
     known  agent.sessions%ROWTYPE;
 BEGIN
     PERFORM agent.hold(task, owner);
+    IF (SELECT s.queue_name FROM dbos.workflow_status s WHERE s.workflow_uuid = task) IS DISTINCT FROM 'perdure' THEN
+        PERFORM agent.free_task(task);
+        RETURN NULL;
+    END IF;
     SELECT * INTO STRICT opened FROM agent.tasks WHERE task_id = task;
     IF opened.outcome IS NULL THEN
         PERFORM agent.append_event(opened.session_id, task,
@@ -332,7 +342,9 @@ BEGIN
     PERFORM agent.hold(task, owner);
     SELECT session_id INTO STRICT of_session FROM agent.tasks WHERE task_id = task;
     SELECT * INTO earlier FROM agent.effects WHERE idempotency_key = key FOR UPDATE;
-    IF earlier.task_id = task THEN
+    IF earlier.task_id = task AND earlier.state = 'started' AND earlier.owner = start_effect.owner THEN
+        RETURN 'fresh';  -- this very execution said so before, and the answer got lost
+    ELSIF earlier.task_id = task THEN
         UPDATE agent.effects SET attempts = attempts + 1, owner = start_effect.owner, worker_id = worker
         WHERE idempotency_key = key;
         PERFORM agent.append_event(of_session, task, 'effect.doubted', jsonb_build_object(
@@ -364,13 +376,15 @@ BEGIN
     IF NEW.function_name LIKE 'tool.%' THEN
         record := agent.as_json(coalesce(NEW.output, NEW.error));
         UPDATE agent.effects
-        SET state = CASE record->>'outcome' WHEN 'unknown' THEN 'unknown' WHEN 'asked' THEN 'started' ELSE 'finished' END,
+        SET state = CASE record->>'outcome' WHEN 'unknown' THEN 'unknown'
+                WHEN 'asked' THEN CASE WHEN record->>'settled' IS NULL THEN 'settled' ELSE 'started' END
+                ELSE 'finished' END,
             finished_at = CASE WHEN record->>'outcome' IN ('unknown', 'asked') THEN NULL ELSE clock_timestamp() END
         WHERE task_id = NEW.workflow_uuid AND idempotency_key = record->>'idempotency_key';
         PERFORM agent.append_event(of_session, NEW.workflow_uuid, 'tool.finished', jsonb_build_object(
             'step', NEW.function_id, 'tool', substr(NEW.function_name, 6), 'call_id', record->'call_id',
             'outcome', coalesce(record->>'outcome', 'error'), 'settled', record->'settled', 'ms', took));
-    ELSIF NEW.function_name LIKE '%\_\_model.request' THEN
+    ELSIF NEW.function_name LIKE '%\_\_model.request%' THEN
         record := agent.as_json(coalesce(NEW.output, NEW.error));
         PERFORM agent.append_event(of_session, NEW.workflow_uuid,
             CASE WHEN NEW.error IS NULL THEN 'model.responded' ELSE 'model.failed' END,
@@ -419,34 +433,38 @@ BEGIN
     RETURN following;
 END $$;
 
--- Gives PENDING tasks back to the queue under no owner, so that the next worker runs them on from their records.
-CREATE FUNCTION agent.free_tasks(tasks text[]) RETURNS void
+-- Puts a task back on its queue under no owner, so that the next worker runs it on from its records.
+CREATE FUNCTION agent.free_task(task text) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE dbos.workflow_status SET status = 'ENQUEUED', owner_xid = NULL, started_at_epoch_ms = NULL,
+    UPDATE dbos.workflow_status SET status = 'ENQUEUED', queue_name = 'perdure', owner_xid = NULL,
+        queue_partition_key = (SELECT t.session_id FROM agent.tasks t WHERE t.task_id = task),
+        priority = (SELECT t.seq FROM agent.tasks t WHERE t.task_id = task), started_at_epoch_ms = NULL,
         updated_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-    WHERE workflow_uuid = ANY (tasks) AND status = 'PENDING'
+    WHERE workflow_uuid = task AND status = 'PENDING'
 $$;
 
 -- Declares silent or provably gone workers dead and frees what they ran, whoever left it. One adopter at a time.
 CREATE FUNCTION agent.adopt_tasks(me text, gone text[], judge_silence boolean)
 RETURNS TABLE (task text, session text, worker text)
 LANGUAGE plpgsql AS $$
+DECLARE
+    ended text;
 BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtext('perdure.adopt')) THEN RETURN; END IF;
     UPDATE agent.workers SET state = 'dead'
     WHERE state IN ('alive', 'draining') AND worker_id <> me
       AND (worker_id = ANY (gone)
            OR judge_silence AND beat_at < clock_timestamp() - make_interval(secs => 2 * beat_seconds));
-    FOR task, worker IN
-        SELECT s.workflow_uuid, s.executor_id FROM dbos.workflow_status s
-        WHERE s.status = 'PENDING' AND s.queue_name = 'perdure' AND NOT EXISTS (
+    FOR task, session, worker, ended IN
+        SELECT s.workflow_uuid, t.session_id, s.executor_id, t.outcome
+        FROM dbos.workflow_status s JOIN agent.tasks t ON t.task_id = s.workflow_uuid
+        WHERE s.status = 'PENDING' AND NOT EXISTS (
             SELECT 1 FROM agent.workers w WHERE w.worker_id = s.executor_id AND w.state IN ('alive', 'draining'))
-        ORDER BY s.workflow_uuid FOR NO KEY UPDATE
+        ORDER BY s.workflow_uuid FOR NO KEY UPDATE OF s
     LOOP
-        PERFORM agent.free_tasks(ARRAY[task]);
-        UPDATE agent.tasks t SET crashes = crashes + 1 WHERE t.task_id = task AND t.outcome IS NULL
-        RETURNING t.session_id INTO session;
-        CONTINUE WHEN NOT FOUND;
+        PERFORM agent.free_task(task);
+        CONTINUE WHEN ended IS NOT NULL;
+        UPDATE agent.tasks t SET crashes = crashes + 1 WHERE t.task_id = task;
         UPDATE agent.sessions s SET restarts = restarts + 1 WHERE s.session_id = session;
         PERFORM agent.append_event(session, task, 'worker.died', jsonb_build_object('worker', worker, 'adopted_by', me));
         RETURN NEXT;
@@ -459,21 +477,38 @@ LANGUAGE plpgsql AS $$
 DECLARE
     task    text;
     session text;
+    ended   text;
 BEGIN
     UPDATE agent.workers SET state = 'stopped', beat_at = clock_timestamp() WHERE worker_id = me AND state <> 'dead';
-    FOR task IN
-        SELECT s.workflow_uuid FROM dbos.workflow_status s
-        WHERE s.status = 'PENDING' AND s.queue_name = 'perdure' AND s.executor_id = me
-        ORDER BY s.workflow_uuid FOR NO KEY UPDATE
+    FOR task, session, ended IN
+        SELECT s.workflow_uuid, t.session_id, t.outcome
+        FROM dbos.workflow_status s JOIN agent.tasks t ON t.task_id = s.workflow_uuid
+        WHERE s.status = 'PENDING' AND s.executor_id = me ORDER BY s.workflow_uuid FOR NO KEY UPDATE OF s
     LOOP
-        PERFORM agent.free_tasks(ARRAY[task]);
-        UPDATE agent.sessions s SET restarts = restarts + 1 FROM agent.tasks t
-        WHERE t.task_id = task AND t.outcome IS NULL AND s.session_id = t.session_id RETURNING s.session_id INTO session;
-        CONTINUE WHEN NOT FOUND;
+        PERFORM agent.free_task(task);
+        CONTINUE WHEN ended IS NOT NULL;
+        UPDATE agent.sessions s SET restarts = restarts + 1 WHERE s.session_id = session;
         PERFORM agent.append_event(session, task, 'worker.stopped', jsonb_build_object('worker', me, 'planned', true));
         RETURN NEXT task;
     END LOOP;
 END $$;
+
+-- Frees what this worker was given a while ago and does not run: claims whose answer got lost.
+CREATE FUNCTION agent.free_lost(me text, active text[], seconds double precision) RETURNS SETOF text
+LANGUAGE sql AS $$
+    SELECT lost.workflow_uuid FROM (
+        SELECT s.workflow_uuid FROM dbos.workflow_status s JOIN agent.tasks t ON t.task_id = s.workflow_uuid
+        WHERE s.status = 'PENDING' AND s.executor_id = me AND NOT s.workflow_uuid = ANY (active)
+          AND s.started_at_epoch_ms < (extract(epoch FROM clock_timestamp()) - seconds) * 1000
+        FOR NO KEY UPDATE OF s) lost, LATERAL agent.free_task(lost.workflow_uuid)
+$$;
+
+-- An execution that cannot go on gives its task back.
+CREATE FUNCTION agent.give_back(task text, owner text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT agent.free_task(s.workflow_uuid) FROM dbos.workflow_status s
+    WHERE s.workflow_uuid = task AND s.owner_xid = owner AND s.status = 'PENDING' FOR NO KEY UPDATE
+$$;
 
 CREATE VIEW agent.task_status AS
 SELECT t.task_id, t.session_id, t.agent, t.user_id, t.seq, t.kind, t.continues, t.input,

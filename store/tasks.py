@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from psycopg.types.json import Jsonb
 
+from store.errors import InvalidInput
+from store.plain import is_text
 from store.statement import Rows, Statement, all_of, nothing, one_or_none, query, value
 from store.types import (
     Decision,
@@ -25,6 +27,8 @@ from store.types import (
 def accept(
     agent: str, text: str, *, session: str | None, user: str | None, idempotency_key: str | None
 ) -> Statement[TaskId]:
+    if not all(given is None or is_text(given) for given in (agent, text, session, user, idempotency_key)):
+        raise InvalidInput("the input holds characters that are no text")
     return Statement(
         query("accept_task"),
         {"agent": agent, "input": text, "session": session, "user": user, "key": idempotency_key},
@@ -32,12 +36,12 @@ def accept(
     )
 
 
-def open_task(task: TaskId, owner: OwnerToken, worker: WorkerId) -> Statement[OpenedTask]:
-    return Statement(
-        query("open_task"),
-        {"task": task, "owner": owner, "worker": worker},
-        lambda rows: OpenedTask.model_validate(value(rows)),
-    )
+def open_task(task: TaskId, owner: OwnerToken, worker: WorkerId) -> Statement[OpenedTask | None]:
+    def read(rows: Rows) -> OpenedTask | None:
+        opened = value(rows)
+        return OpenedTask.model_validate(opened) if opened is not None else None
+
+    return Statement(query("open_task"), {"task": task, "owner": owner, "worker": worker}, read)
 
 
 def commit_task(

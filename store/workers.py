@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from psycopg.types.json import Jsonb
 
 from store.statement import Statement, all_of, count, nothing, query, value
-from store.types import Adoption, AgentCard, TaskId, WorkerId, WorkerRow, WorkerState
+from store.types import Adoption, AgentCard, WorkerId, WorkerRow, WorkerState
 
 
 def register_worker(
-    worker: WorkerId, *, host: str, pid: int, process: str, version: str, beat_seconds: float
+    worker: WorkerId,
+    *,
+    host: str,
+    pid: int,
+    process: str,
+    version: str,
+    agents: Sequence[str],
+    beat_seconds: float,
 ) -> Statement[None]:
     return Statement(
         query("register_worker"),
@@ -21,6 +28,7 @@ def register_worker(
             "pid": pid,
             "process": process,
             "version": version,
+            "agents": list(agents),
             "beat_seconds": beat_seconds,
         },
         nothing,
@@ -60,19 +68,20 @@ def leave(me: WorkerId) -> Statement[int]:
     return Statement(query("leave_worker"), {"me": me}, count)
 
 
-def lost_dispatches(me: WorkerId, active: Sequence[str], *, seconds: float) -> Statement[list[TaskId]]:
-    """Tasks that Postgres says this worker has run for so long, and that it does not."""
-    return Statement(
-        query("list_lost_dispatches"),
-        {"me": me, "active": list(active), "seconds": seconds},
-        lambda rows: [TaskId(row["task_id"]) for row in rows],
-    )
+def free_lost(me: WorkerId, active: Sequence[str], *, seconds: float) -> Statement[int]:
+    """How many tasks this worker had been given so long ago without running them; they are queued again."""
+    return Statement(query("free_lost_tasks"), {"me": me, "active": list(active), "seconds": seconds}, count)
 
 
-def free_tasks(tasks: Sequence[TaskId]) -> Statement[None]:
-    return Statement(query("free_tasks"), {"tasks": list(tasks)}, nothing)
+def count_servers(agent: str) -> Statement[int]:
+    """How many living workers serve an agent."""
+    return Statement(query("count_servers"), {"agent": agent}, value)
+
+
+def ping() -> Statement[int]:
+    return Statement(query("ping"), {}, value)
 
 
 def stranded_tasks() -> Statement[int]:
-    """Tasks whose DBOS row is missing or waits on a queue nobody serves."""
+    """How many accepted tasks DBOS does not know."""
     return Statement(query("count_stranded_tasks"), {}, value)

@@ -19,6 +19,7 @@ from agent.cli.screen import (
     coloured,
     connected,
     console,
+    harmless,
     print_json,
     print_table,
     took,
@@ -27,6 +28,7 @@ from agent.client import AgentClient
 from store.types import EventRow, Json, TaskStatus
 
 POLL_SECONDS = 0.25
+MOST_EVENTS = 1000
 OVERLAP = timedelta(seconds=5)
 """Events of different sessions may become visible a little out of order of their time."""
 
@@ -76,8 +78,8 @@ def show(session: str, as_json: AsJson = False) -> None:
         console.print(
             Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
         )
-        console.print(f"  perdure approve {question.task_id} {question.call_id}")
-        console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...")
+        console.print(f"  perdure approve {question.task_id} {question.call_id}", markup=False)
+        console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...", markup=False)
 
 
 def told(message: Json) -> list[Text]:
@@ -88,7 +90,7 @@ def told(message: Json) -> list[Text]:
             case "user-prompt":
                 lines.append(Text("you    ", "bold cyan") + Text(brief(part["content"], 2000)))
             case "text":
-                lines.append(Text("agent  ", "bold green") + Text(part["content"]))
+                lines.append(Text("agent  ", "bold green") + Text(harmless(part["content"])))
             case "tool-call":
                 lines.append(Text(f"       → {part['tool_name']}({brief(part['args'])})", "dim"))
             case "tool-return":
@@ -172,7 +174,11 @@ def events(client: AgentClient, session: str | None, *, follow: bool) -> Iterato
                 known.add(event.seq)
                 yield event
         if batch:
-            after, since = batch[-1].seq if session else 0, max(since, batch[-1].at - OVERLAP)
+            is_full = len(batch) == MOST_EVENTS
+            after = batch[-1].seq if session else 0
+            since = max(since, batch[-1].at if is_full else batch[-1].at - OVERLAP)
+            if is_full:
+                continue
         elif not follow:
             return
         if not follow and session is None:

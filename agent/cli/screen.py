@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ COLOURS = {
     "done": "green", "running": "cyan", "queued": "blue", "waiting": "yellow", "failed": "red", "dead": "red",
     "alive": "green", "idle": "dim", "draining": "yellow", "stopped": "dim", "returned": "green", "unknown": "yellow",
 }  # fmt: skip
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 IDS = ("session", "task", "status", "state")
 """Columns that are copied or scanned, so never cut."""
@@ -66,7 +69,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ignore" if column in IDS else "ellipsis")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(harmless(str(cell))) for cell in row))
     console.print(table)
 
 
@@ -76,8 +79,13 @@ def coloured(word: str | None) -> Text:
 
 def brief(value: object, width: int = 60) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value is not None else ""
-    text = " ".join(text.split())
+    text = harmless(" ".join(text.split()))
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def harmless(text: str) -> str:
+    """Text that cannot command the terminal it is shown on."""
+    return CONTROL.sub("�", text)
 
 
 def ago(moment: datetime | None) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from agent.cli.screen import brief, connected, console, living_workers
 from agent.client import AgentClient, Task
 from agent.config import read_settings
 from agent.home import open_home
-from store.errors import InvalidInput, NotFound, PerdureError, TaskFailed
+from store.errors import NotFound, PerdureError, TaskFailed, Unusable
 
 Reason = Annotated[str | None, typer.Option("--reason", help="What the model is told.")]
 
@@ -36,10 +37,13 @@ def send(
     """Give an agent one input. Once the task id is printed, the task is durable."""
     with connected() as client:
         task = client.enqueue(agent, text, session=session, user=user, idempotency_key=key)
-        console.print(f"task {task.id} accepted in session {task.session_id}", style="dim" if wait else None)
+        accepted = f"task {task.id} accepted in session {task.session_id}"
+        console.print(accepted, style="dim" if wait else None, markup=False)
         if not living_workers(client):
             print("No worker is alive, so it waits. Start one: perdure start", file=sys.stderr)
         if wait:
+            if task.settled_status() == "waiting":
+                print(f"It waits for a person. Look: perdure show {task.session_id}", file=sys.stderr)
             answer = task.result()
             console.print(answer if isinstance(answer, str) else brief(answer, 100_000), markup=False)
 
@@ -66,23 +70,24 @@ def _say_next(following: Task | None) -> None:
 def chat(
     session: Annotated[str | None, typer.Argument(help="Continue this session; a new one when left out.")] = None,
     agent: Annotated[str, typer.Option(help="With whom, for a new session.")] = "assistant",
+    user: Annotated[str | None, typer.Option(help="On behalf of this user.")] = None,
 ) -> None:
     """Talk to an agent. Leave with Ctrl-D; come back with: perdure chat SESSION."""
     with open_home(read_settings()), a_worker(), connected() as client:
         name = session or f"chat-{os.urandom(4).hex()}"
         with contextlib.suppress(NotFound):
             agent = client.session(name).read().agent
-        console.print(f"Session {name} with {agent}. Leave with Ctrl-D.", style="dim")
+        console.print(f"Session {name} with {agent}. Leave with Ctrl-D.", style="dim", markup=False)
         while True:
             try:
                 text = console.input("[bold cyan]you[/]    ")
             except EOFError:
-                console.print(f"\nTo go on: perdure chat {name}", style="dim")
+                console.print(f"\nTo go on: perdure chat {name}", style="dim", markup=False)
                 return
-            try:
-                answer_to(client, client.enqueue(agent, text, session=name))
-            except InvalidInput:
+            if not text.strip():
                 continue
+            try:
+                answer_to(client, client.enqueue(agent, text, session=name, user=user))
             except PerdureError as error:
                 console.print(str(error), style="red", markup=False)
 
@@ -119,21 +124,32 @@ def _plain(task: Task) -> str:
 @contextlib.contextmanager
 def a_worker() -> Iterator[None]:
     """Somebody to answer: the workers there are, or one of our own for as long as we talk."""
-    with contextlib.suppress(PerdureError), connected() as client:
-        if living_workers(client):
-            yield
-            return
-    command = [sys.executable, "-m", "agent", "worker"]
-    own = subprocess.Popen(
-        command, env={**os.environ, "PERDURE_PORT": "0"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert own.stdout is not None
-        if not own.stdout.readline():
-            assert own.stderr is not None
-            raise PerdureError(own.stderr.read().strip().removeprefix("perdure: ").splitlines()[0])
+    if _somebody_is_there():
         yield
-    finally:
-        own.terminate()
-        own.wait()
+        return
+    with tempfile.TemporaryFile("w+") as said:
+        own = subprocess.Popen(
+            [sys.executable, "-m", "agent", "worker"],
+            env={**os.environ, "PERDURE_PORT": "0"},
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            assert own.stdout is not None
+            if not own.stdout.readline():
+                said.seek(0)
+                raise PerdureError(said.read().strip().removeprefix("perdure: ").splitlines()[0])
+            yield
+        finally:
+            own.terminate()
+            own.wait()
+
+
+def _somebody_is_there() -> bool:
+    try:
+        with connected() as client:
+            return bool(living_workers(client))
+    except Unusable:
+        return False

@@ -1,4 +1,4 @@
 -- The worker is known and alive.
-INSERT INTO agent.workers (worker_id, host, pid, process, version, beat_seconds)
-VALUES (%(worker)s, %(host)s, %(pid)s, %(process)s, %(version)s, %(beat_seconds)s)
+INSERT INTO agent.workers (worker_id, host, pid, process, version, agents, beat_seconds)
+VALUES (%(worker)s, %(host)s, %(pid)s, %(process)s, %(version)s, %(agents)s, %(beat_seconds)s)
 ON CONFLICT (worker_id) DO NOTHING

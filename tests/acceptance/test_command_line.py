@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.workers import ROOT, Place, Worker, eventually
@@ -163,11 +164,21 @@ def started(place: Place, request: pytest.FixtureRequest) -> Iterator[subprocess
             text=True, start_new_session=True,
         )  # fmt: skip
     yield service
-    if service.poll() is None:
-        os.killpg(service.pid, signal.SIGKILL)
-        service.wait()
+    for left in orphans_of(place):
+        left.kill()
+    service.wait()
     assert service.stdout is not None
     service.stdout.close()
+
+
+def orphans_of(place: Place) -> list[psutil.Process]:
+    """Processes of this test that its own children left behind: `dbos start` does not wait for the service."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TEST_WORLD") == str(place.folder):
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("started", [[sys.executable, "run.py", "start"]], indirect=True)

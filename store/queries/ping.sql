@@ -1,0 +1,2 @@
+-- Nothing changes; Postgres answers.
+SELECT 1
