@@ -43,11 +43,11 @@ class Heart(threading.Thread):
         self.was_declared_dead = False
         self._beat_seconds = beat_seconds
         self._link = Link(url, size=1)
-        self._stop = threading.Event()
+        self._ending = threading.Event()
 
     def run(self) -> None:
         last = time.monotonic()
-        while not self._stop.wait(self._beat_seconds):
+        while not self._ending.wait(self._beat_seconds):
             try:
                 if not self._link.run(workers.beat(self.worker)):
                     self.was_declared_dead = True
@@ -58,7 +58,7 @@ class Heart(threading.Thread):
                 self.timely = 0
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(5)
         self._link.close()
 

@@ -160,7 +160,7 @@ class DoubtRow(Row):
     session_id: SessionId
     task_id: TaskId
     tool: str
-    arguments: dict[str, Json]
+    arguments: Json
     idempotency_key: str
     started_at: datetime
     policy: InDoubtPolicy

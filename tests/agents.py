@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, FunctionToolset
 
 from agent import effect, idempotency_key, pure
 from agent.demo.script import Part, Turn, call, say, scripted
@@ -233,3 +233,79 @@ async def halt() -> str:
     ran("halt", key=idempotency_key())
     await asyncio.sleep(3600)
     return "woke up"
+
+
+# --- busy: an async tool that blocks the event loop --------------------------------------------------------------
+
+
+def write_busy(turn: Turn) -> list[Part]:
+    return say("paid") if turn.of("blocks") else [call("blocks")]
+
+
+busy = Agent(scripted(write_busy), name="busy")
+
+
+@busy.tool_plain
+async def blocks() -> str:
+    ran("blocks", key=idempotency_key())
+    time.sleep(4)
+    return "ok"
+
+
+# --- shapes: agents of every shape Pydantic AI allows ---------------------------------------------------------------
+
+
+def write_plain(turn: Turn) -> list[Part]:
+    return say(f"heard {turn.prompt}")
+
+
+validated = Agent(scripted(write_plain), name="validated")
+
+
+@validated.output_validator
+def must_be_heard(output: str) -> str:
+    assert isinstance(output, str)
+    return f"{output}, validated"
+
+
+def write_call_output(turn: Turn) -> list[Part]:
+    return [call("final_result", to="ana")]
+
+
+def send_mail(to: str) -> str:
+    """Send the mail that ends the run."""
+    ran("mail", key=idempotency_key())
+    if (folder() / "die").exists():
+        (folder() / "die").unlink()
+        os.kill(os.getpid(), 9)
+    return f"mailed {to}"
+
+
+mailer = Agent(scripted(write_call_output), name="mailer", output_type=send_mail)
+
+faulty = Agent(scripted(write_plain), name="faulty")
+
+
+@faulty.instructions
+def fails_to_look_up() -> str:
+    import sqlalchemy.exc
+
+    raise sqlalchemy.exc.NoResultFound("no such customer")
+
+
+def write_dynamic(turn: Turn) -> list[Part]:
+    return say(f"got {turn.of('given')[0].content}") if turn.of("given") else [call("given")]
+
+
+dynamic = Agent(scripted(write_dynamic), name="dynamic")
+
+
+@dynamic.toolset(id="made-at-run-time")
+def made_at_run_time(ctx: Any) -> FunctionToolset[Any]:
+    toolset: FunctionToolset[Any] = FunctionToolset()
+
+    @toolset.tool_plain
+    def given() -> str:
+        return "something"
+
+    return toolset

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import psycopg
+from dbos import DBOSClient
 
 from agent.client import AgentClient
+from agent.serializer import client as open_dbos_client
 from tests.workers import Place, Worker, eventually
 
 Hire = Callable[..., Worker]
@@ -141,8 +145,76 @@ def test_a_claim_that_never_began_is_queued_again(client: AgentClient, db: psyco
             " started_at_epoch_ms = 1 WHERE workflow_uuid = %s",
             [worker.worker_id, task.id],
         )
-    assert task.status() == "running"
     assert task.result(timeout=30) == "turn 1: hi"
+
+
+def test_a_worker_that_is_merely_busy_is_not_taken_for_dead(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
+) -> None:
+    hire("tests.agents:busy")
+    task = client.enqueue("busy", "go")
+    eventually(lambda: place.world("ran"))
+    hire("tests.agents:echo")
+    assert task.result(timeout=30) == "paid"
+    assert len(place.world("ran")) == 1
+    assert task.read().crashes == 0
+
+
+def test_a_task_waits_for_a_worker_that_serves_its_agent(client: AgentClient, hire: Hire) -> None:
+    hire("tests.agents:echo")
+    hire("tests.agents:steady")
+    tasks = [client.enqueue("steady", f"{number}") for number in range(4)]
+    assert [task.result(timeout=60) for task in tasks] == [f"{number}: 5 ticks" for number in range(4)]
+
+
+def test_dbos_resume_neither_runs_tasks_side_by_side_nor_strands_them(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
+) -> None:
+    first = hire("tests.agents:gate")
+    task = client.enqueue("gate", "go", session="s-1")
+    following = client.enqueue("gate", "then", session="s-1")
+    eventually(lambda: place.world("ran"))
+    first.kill()
+    with dbos_client(place.url) as dbos:
+        dbos.cancel_workflow(task.id)
+        dbos.resume_workflow(task.id)
+    (place.folder / "open").write_text("")
+    hire("tests.agents:gate")
+    assert task.result(timeout=30) == "passed"
+    assert following.result(timeout=30) == "passed"
+    queues = db.execute("SELECT DISTINCT queue_name FROM dbos.workflow_status").fetchall()
+    assert queues == [("perdure",)]
+    resumed = [event for event in client.session("s-1").events() if event.kind in ("task.resumed", "task.finished")]
+    assert [event.kind for event in resumed].count("task.finished") == 2
+
+
+def test_another_application_on_the_same_database_disturbs_nothing(
+    client: AgentClient, db: psycopg.Connection, hire: Hire
+) -> None:
+    hire("tests.agents:echo")
+    db.execute(
+        "INSERT INTO dbos.application_versions (version_id, version_name, version_timestamp)"
+        " VALUES ('other', 'other-9', 99999999999999)"
+    )
+    assert client.enqueue("echo", "hi").result(timeout=30) == "turn 1: hi"
+
+
+def test_each_worker_keeps_its_own_concurrency(client: AgentClient, place: Place, hire: Hire) -> None:
+    hire("tests.agents:gate", concurrency=3)
+    for _ in range(8):
+        client.enqueue("gate", "go")
+    eventually(lambda: len(place.world("ran")) == 3)
+    hire("tests.agents:gate", concurrency=1)
+    eventually(lambda: len(place.world("ran")) == 4)
+    by_process = Counter(line["pid"] for line in place.world("ran"))
+    assert sorted(by_process.values()) == [1, 3]
+
+
+@contextlib.contextmanager
+def dbos_client(url: str) -> Iterator[DBOSClient]:
+    made = open_dbos_client(url)
+    yield made
+    made.destroy()
 
 
 def count(db: psycopg.Connection, sql: str) -> int:

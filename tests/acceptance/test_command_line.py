@@ -103,6 +103,7 @@ def test_the_doctor_says_what_to_do(perdure: Perdure, served: Worker) -> None:
         (["show", "nowhere"], {}, "there is no session 'nowhere'"),
         (["steps", "nothing"], {}, "there is no task 'nothing'"),
         (["approve", "a", "b"], {}, "task 'a' asks nothing about call 'b'"),
+        (["sessions"], {"PERDURE_DATABASE_URL": "postgresql://x@127.0.0.1:9/x"}, "Postgres cannot be reached"),
         (["start"], {"PERDURE_PORT": "many"}, "PERDURE_PORT is 'many'"),
         (["start"], {"PERDURE_AGENTS": "nope:nope"}, "There is no module 'nope'"),
         (["worker"], {"PERDURE_DATABASE_URL": "postgresql://x@127.0.0.1:9/x"}, "Postgres cannot be reached"),
@@ -211,6 +212,53 @@ def test_text_of_users_is_never_html(started: subprocess.Popen[str], place: Plac
     assert "<script>" not in text
     assert "<img" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_with_keys_the_console_needs_one_and_without_only_this_machine_is_served(
+    place: Place, started_with: Callable[..., subprocess.Popen[str]]
+) -> None:
+    guarded = ready_address(started_with(PERDURE_API_KEYS="first,second"))
+    assert httpx.get(guarded).status_code == 401
+    assert httpx.get(guarded, headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert httpx.get(guarded, headers={"Authorization": "Bearer second"}).status_code == 200
+    assert httpx.get(f"{guarded}/readyz").status_code == 200
+    simple = ready_address(started_with())
+    assert httpx.get(simple).status_code == 200
+    assert httpx.get(simple, headers={"Host": "evil.example"}).status_code == 400
+
+
+@pytest.fixture
+def started_with(place: Place) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    services: list[subprocess.Popen[str]] = []
+
+    def start(**environment: str) -> subprocess.Popen[str]:
+        services.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "agent", "start"],
+                cwd=ROOT,
+                env={**place.environment(["tests.agents:echo"]), **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.kill()
+        service.wait()
+        assert service.stdout is not None
+        service.stdout.close()
+
+
+@pytest.mark.usefixtures("served")
+def test_what_users_write_cannot_command_the_terminal(perdure: Perdure) -> None:
+    perdure("send", "echo", "\x1b]0;owned\x07 hi", "--session", "[/x]", "--wait")
+    for words in (["tasks"], ["sessions"], ["show", "[/x]"], ["tail", "[/x]", "--no-follow"]):
+        seen = perdure(*words)
+        assert seen.returncode == 0, seen.stderr
+        assert "\x1b" not in seen.stdout
 
 
 def ready_address(service: subprocess.Popen[str]) -> str:

@@ -138,6 +138,8 @@ def test_a_client_that_dies_right_after_commit_leaves_a_task_that_runs(
         ({"agent": "echo", "input": "hi", "session": "a\nb"}, InvalidInput, "control characters"),
         ({"agent": "echo", "input": "hi", "session": "x" * 201}, InvalidInput, "1 to 200 characters"),
         ({"agent": "echo", "input": "hi", "user": "x" * 201}, InvalidInput, "at most 200"),
+        ({"agent": "echo", "input": "a\0b"}, InvalidInput, "no text"),
+        ({"agent": "echo", "input": "half a pair: \ud800"}, InvalidInput, "no text"),
         ({"agent": "echo'; DROP TABLE agent.tasks; --", "input": "hi"}, NotFound, "no agent named"),
     ],
 )

@@ -106,3 +106,22 @@ def test_an_unmarked_tool_in_doubt_is_reported_and_listed(
     [doubt] = client.doubts()
     assert (doubt.tool, doubt.policy) == ("halt", "report")
     assert db.execute("SELECT tool FROM agent.in_doubt").fetchall() == [("halt",)]
+
+
+def test_starting_an_effect_again_after_a_lost_answer_is_no_doubt(client: AgentClient, db: psycopg.Connection) -> None:
+    db.execute("INSERT INTO agent.agents (name) VALUES ('asks')")
+    task = client.enqueue("asks", "hello")
+    db.execute("UPDATE dbos.workflow_status SET status = 'PENDING', owner_xid = 'mine'")
+
+    def start(owner: str) -> str:
+        row = db.execute(
+            "SELECT agent.start_effect(%s, %s, 'worker', 'key', 'call', 'tool', '{}', 'report')", [task.id, owner]
+        ).fetchone()
+        assert row is not None
+        return row[0]
+
+    assert [start("mine"), start("mine")] == ["fresh", "fresh"]
+    db.execute("UPDATE dbos.workflow_status SET owner_xid = 'theirs'")
+    with pytest.raises(psycopg.Error, match="no longer owned"):
+        start("mine")
+    assert start("theirs") == "in doubt"
