@@ -56,32 +56,32 @@ def set_up(locks: list[Path]) -> str | None:
     lock_file = open(ROOT / ".setup.lock", "w")
     fcntl.flock(lock_file, fcntl.LOCK_EX)
     print("Setting up Perdure in .venv; this happens once.", file=sys.stderr, flush=True)
-    uv = shutil.which("uv")
     if not PYTHON.exists():
-        made = run(
-            [uv, "venv", "--quiet", "--python", sys.executable, VENV] if uv else [sys.executable, "-m", "venv", VENV]
-        )
+        made = run([sys.executable, "-m", "venv", VENV])
         if made:
             shutil.rmtree(VENV, ignore_errors=True)
             if "ensurepip" in made:
                 version = f"{sys.version_info.major}.{sys.version_info.minor}"
                 return f"Python's venv module is incomplete here. On Debian or Ubuntu: apt install python{version}-venv"
             return f"The virtual environment could not be made: {made}"
-    install = (
-        [uv, "pip", "install", "--quiet", "--python", PYTHON]
-        if uv
-        else [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    )
     for lock in missing:
-        failed = run([*install, "-r", lock])
+        failed = install("-r", lock)
         if failed:
             return f"Installing {lock.name} failed: {failed}"
-    failed = run([*install, "--no-deps", "--no-build-isolation", "-e", ROOT])
+    failed = install("--no-deps", "--no-build-isolation", "-e", ROOT)
     if failed:
         return f"Installing Perdure itself failed: {failed}"
     for lock in missing:
         stamps[lock].write_text(wanted[lock])
     return None
+
+
+def install(*what: object) -> str | None:
+    """With uv where it is and works, for speed; with pip otherwise."""
+    uv = shutil.which("uv")
+    if uv and run([uv, "pip", "install", "--quiet", "--python", PYTHON, *what]) is None:
+        return None
+    return run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *what])
 
 
 def start(environment: dict[str, str]) -> int:

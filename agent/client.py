@@ -8,13 +8,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from store import effects, sessions, tasks, workers
+from store import continuity, effects, sessions, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import NotFound, TaskFailed, TimedOut
 from store.types import (
     DoubtRow,
     EventRow,
+    HandoffRow,
     Json,
+    NoticeRow,
     QuestionRow,
     SessionRow,
     StepRow,
@@ -34,6 +36,7 @@ class AgentClient:
     """Usable from many threads; use it as a context manager, or call `close()`."""
 
     def __init__(self, database_url: str) -> None:
+        self.url = database_url
         self._link = Link(database_url)
 
     def __enter__(self) -> Self:
@@ -96,6 +99,14 @@ class AgentClient:
     def stranded(self) -> int:
         """How many accepted tasks DBOS does not know, which only a reset of its schema can cause."""
         return self._link.run(workers.stranded_tasks())
+
+    def notices(self, session: str | None = None) -> list[NoticeRow]:
+        """What users were told about interruptions, oldest first."""
+        return self._link.run(continuity.list_notices(session))
+
+    def acknowledge(self, session_id: str, notice_id: int, *, correction: str | None = None) -> None:
+        """Answer a notice. A correction reaches the model in the next context and outranks what was restored."""
+        self._link.run(continuity.acknowledge(session_id, notice_id, correction))
 
     def approve(self, task_id: str, call_id: str) -> Task | None:
         """Let a waiting call run; the task that goes on, once nothing is left to answer."""
@@ -217,3 +228,14 @@ class Session:
 
     def questions(self) -> list[QuestionRow]:
         return self._link.run(tasks.list_questions(session=self.id))
+
+    def notices(self) -> list[NoticeRow]:
+        return self._link.run(continuity.list_notices(self.id))
+
+    def handoff(self) -> HandoffRow | None:
+        """The newest handoff, if there is one."""
+        return self._link.run(continuity.newest_handoff(self.id))
+
+    def search(self, words: str) -> list[StoredMessage]:
+        """Original messages that contain the words, newest first, also those a compaction has covered."""
+        return self._link.run(continuity.search_messages(self.id, words))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -18,15 +18,14 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, CombinedCapability
 from pydantic_ai.capabilities.abstract import WrapOutputProcessHandler, WrapToolExecuteHandler
 from pydantic_ai.durable_exec.dbos import DBOSDurability
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.output import OutputContext
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from agent import tools
+from agent.notebook import NAMES, notebook
 from agent.recorder import Execution, current, fenced, is_recording, record
+from agent.request import Budget, FittedRequests
 from agent.serializer import pack, unpack
 from agent.tools import Effect, Policy, Pure, policy_of
 from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
@@ -50,7 +49,7 @@ class ToolError(Exception):
 
 
 def make_durable(
-    agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float
+    agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float, budget: Budget
 ) -> Agent[Any, Any]:
     """A copy of the agent whose model requests and tool calls are recorded steps."""
     durable = copy.copy(agent)
@@ -60,7 +59,11 @@ def make_durable(
     durable._constructor_dynamic_toolset_count = len(agent._dynamic_toolsets)
     root = agent.root_capability
     assert isinstance(root, CombinedCapability)
-    durable._root_capability = CombinedCapability([RecordedTools(database), NotedRequests(), *root.capabilities])
+    durable._root_capability = CombinedCapability(
+        [RecordedTools(database), FittedRequests(database, budget), *root.capabilities]
+    )
+    if not _has_tools_named(agent, NAMES):
+        durable._user_toolsets = [*agent._user_toolsets, notebook(database)]
     requests = DBOSDurability[Any](
         name=agent.name,
         model_step_config=cast(
@@ -89,6 +92,10 @@ def _offer_deferral(durable: Agent[Any, Any]) -> None:
     durable._output_toolset = durable._output_schema.toolset
     if durable._output_toolset is not None and durable._output_toolset.max_retries is None:
         durable._output_toolset.max_retries = durable._max_output_retries
+
+
+def _has_tools_named(agent: Agent[Any, Any], names: Sequence[str]) -> bool:
+    return any(name in agent._function_toolset.tools for name in names)
 
 
 def has_durability(agent: AbstractAgent[Any, Any]) -> bool:
@@ -273,35 +280,3 @@ async def _ask_the_world(check: Callable[..., Any], ctx: RunContext[Any], args: 
     if inspect.iscoroutinefunction(check):
         return await check(*positional, **given)
     return await anyio.to_thread.run_sync(partial(check, *positional, **given))
-
-
-class NotedRequests(AbstractCapability[Any]):
-    """Lets the record of a model request say what was asked, without storing the history again."""
-
-    def get_wrapper_model(self, model: Model) -> Model:
-        return NotedModel(model)
-
-
-class NotedModel(WrapperModel):
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        response = await super().request(messages, model_settings, model_request_parameters)
-        return replace(response, metadata={**(response.metadata or {}), "perdure": asked(self.wrapped, messages)})
-
-
-def asked(model: Model, messages: list[ModelMessage]) -> dict[str, Any]:
-    """The request in few words: its newest parts, and tool results by the call that has them on record."""
-    newest: list[dict[str, Any]] = []
-    for part in messages[-1].parts:
-        match part:
-            case UserPromptPart(content=str(text)):
-                newest.append({"user": text})
-            case ToolReturnPart():
-                newest.append({"result_of": part.tool_call_id, "tool": part.tool_name})
-            case _:
-                newest.append({"part": part.part_kind})
-    return {"model": model.model_name, "messages": len(messages), "newest": newest}

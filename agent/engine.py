@@ -19,6 +19,9 @@ from agent.serializer import JsonSerializer
 from store.types import WorkerId
 
 QUEUE = "perdure"
+CARE_QUEUE = "perdure_care"
+CARE_CONCURRENCY = 4
+CARE_POLL_SECONDS = 1.0
 APPLICATION = "perdure"
 APPLICATION_VERSION = "perdure-1"
 """Pinned, so that a new release resumes what an older one began."""
@@ -70,6 +73,12 @@ async def launch(concurrency: int) -> None:
         partition_concurrency=1,
         worker_concurrency=concurrency,
         polling_interval_sec=POLL_SECONDS,
+        on_conflict="always_update",
+    )
+    await DBOS.register_queue_async(
+        CARE_QUEUE,
+        worker_concurrency=CARE_CONCURRENCY,
+        polling_interval_sec=CARE_POLL_SECONDS,
         on_conflict="always_update",
     )
     _keep_own_concurrency(concurrency)

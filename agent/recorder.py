@@ -6,11 +6,12 @@ own; what Perdure keeps beside it (journal, effects) is written by a trigger in 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dbos import DBOS
 from dbos._context import current_owner_xid
@@ -24,7 +25,34 @@ from store.types import OpenedTask, OwnerToken, PersonDecision, TaskId, WorkerId
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
+class Conversation:
+    """The messages of a run, where their originals stand, and what of them a summary represents."""
+
+    positions: list[int]
+    """Of the messages that were there when the task was opened; those it adds follow on."""
+    next_position: int
+    summary: str | None = None
+    cut: int = 0
+    messages: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def prompt_index(self) -> int:
+        return len(self.positions)
+
+    def position_of(self, index: int) -> int:
+        known = len(self.positions)
+        return self.positions[index] if index < known else self.next_position + index - known
+
+    def position_before(self, cut: int) -> int | None:
+        """The last position that the messages before the cut cover without a gap, if there is one."""
+        later = [self.position_of(index) for index in range(cut, len(self.messages))]
+        covered = [self.position_of(index) for index in range(cut)]
+        whole = [position for position in covered if not later or position < min(later)]
+        return max(whole, default=None)
+
+
+@dataclass
 class Execution:
     """One worker's run of one task, and its right to write for it."""
 
@@ -32,6 +60,9 @@ class Execution:
     owner: OwnerToken
     worker: WorkerId
     decisions: dict[str, PersonDecision] = field(default_factory=dict[str, PersonDecision])
+    conversation: Conversation = field(default_factory=lambda: Conversation([], 1))
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_recovering: bool = False
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)

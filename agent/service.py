@@ -9,22 +9,30 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 
 import uvicorn
 
 from agent import engine, log
 from agent.api import build_api
+from agent.care import register_care
 from agent.config import Settings
 from agent.home import Home, open_home
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
+from agent.request import Budget
 from agent.supervisor import Supervisor
 from agent.workflow import register_workflow
-from store import schema, workers
+from steps.handoff import write_handoff
+from store import schema, tasks, workers
 from store.database import Database, check
 from store.errors import Misconfigured
+from store.types import WorkerId
+
+FAREWELL_SECONDS = 10.0
+"""How long the last words of a planned stop may take."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -63,9 +71,13 @@ async def _serve(settings: Settings, home: Home, agents: Agents, listener: socke
         supervisor = Supervisor(
             database, version=release(), agents=list(agents), beat_seconds=settings.heartbeat_seconds
         )
-        durable = make_all_durable(agents, database, model=settings.model, time_limit=settings.stall_seconds)
+        budget = Budget(settings.context_fraction, settings.keep_messages, settings.context_window)
+        durable = make_all_durable(
+            agents, database, model=settings.model, time_limit=settings.stall_seconds, budget=budget
+        )
         engine.configure(home.url, supervisor.worker)
         register_workflow(durable, database, lambda: supervisor.worker)
+        register_care(database)
         await supervisor.register()
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
@@ -76,9 +88,14 @@ async def _serve(settings: Settings, home: Home, agents: Agents, listener: socke
         _announce(settings, listener, list(durable), console=console)
 
         await stop.wait()
-        await _leave(settings, database, supervisor)
+        try:
+            await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
+        except TimeoutError:
+            journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         server.should_exit = True
         await serving
+        # Threads that wait for Postgres must not hold the exit: the loop waits only for an executor of its own.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
 
 async def _leave(settings: Settings, database: Database, supervisor: Supervisor) -> None:
@@ -87,11 +104,22 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     running = len(engine.active_tasks())
     if running:
         journal.info("stopping: %d running tasks have %g s to finish", running, settings.drain_seconds)
-    await engine.drain(settings.drain_seconds)
+    left = await engine.drain(settings.drain_seconds)
     await supervisor.stop()
+    await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
     await engine.destroy()
     journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
+
+
+async def _hand_over(database: Database, worker: WorkerId, left: Sequence[str]) -> None:
+    """A handoff for every session still in flight; what cannot be written in time is written after the start."""
+    for task_id in left:
+        row = await database.run(tasks.read_task(task_id))
+        if row is not None:
+            await write_handoff(
+                database, session=row.session_id, task=task_id, reason="planned", occasion=f"{worker}:{task_id}"
+            )
 
 
 def _announce(settings: Settings, listener: socket.socket, names: list[str], *, console: bool) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from agent import engine, process
 from agent.log import log
-from store import workers
+from store import continuity, workers
 from store.database import Database, Link
 from store.errors import PerdureError, Unreachable
 from store.types import WorkerId, WorkerRow
@@ -24,6 +24,9 @@ GLANCE_SECONDS = 0.5
 
 TIMELY_BEATS = 2
 """Beats in time before a worker judges the silence of others: whoever was away itself cannot know."""
+
+TEND_SECONDS = 60.0
+"""How often the checkpoints of long work are kept up."""
 
 LOST_SECONDS = 60.0
 """A claim that has not begun to run for so long never will; a busy worker may need a while to begin many."""
@@ -75,6 +78,7 @@ class Supervisor:
         self._heart = Heart(database.url, self.worker, beat_seconds)
         self._neighbours: list[WorkerRow] = []
         self._is_cut_off = False
+        self._tended = 0.0
         self._loop: asyncio.Task[None] | None = None
 
     async def register(self) -> None:
@@ -135,6 +139,7 @@ class Supervisor:
         self._neighbours = [row for row in living if row.worker_id != self.worker]
         await self._adopt(self._gone(), judge_silence=self._heart.timely >= TIMELY_BEATS)
         await self._free_lost()
+        await self._tend()
 
     async def _adopt(self, gone: list[str], *, judge_silence: bool) -> None:
         adopted = await self._database.try_once(workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence))
@@ -149,6 +154,11 @@ class Supervisor:
         )
         if freed:
             log.warning("%d tasks were claimed here but do not run; they are queued again", freed)
+
+    async def _tend(self) -> None:
+        if time.monotonic() - self._tended >= TEND_SECONDS:
+            self._tended = time.monotonic()
+            await self._database.try_once(continuity.tend_checkpoints(self.worker))
 
     async def _rise_again(self) -> None:
         old, self.worker = self.worker, new_worker_id()

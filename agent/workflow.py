@@ -21,11 +21,13 @@ from pydantic_ai.usage import UsageLimits
 from agent.context import assemble
 from agent.durability import call_key
 from agent.engine import is_worth_waiting_out
-from agent.recorder import Execution, executing, fenced, lost, ownership
+from agent.notebook import amend_checkpoint
+from agent.recorder import Conversation, Execution, executing, fenced, lost, ownership
 from agent.registry import Agents
 from agent.serializer import explain
 from store import sessions, tasks, workers
 from store.database import Database
+from store.documents import Checkpoint, stated_rules, with_added
 from store.errors import TaskFailed
 from store.plain import CannotStore, readable, storable
 from store.types import Json, OpenedTask, Question, TaskId, TaskOutcome, WorkerId
@@ -78,6 +80,7 @@ def register_workflow(agents: Agents, database: Database, worker: Callable[[], W
             return ended(execution.task.outcome, execution.task)
         with executing(execution):
             history = await read_history(database, execution)
+            await keep_rules(database, execution)
             result = await act(await agent_for(execution, agents, database), execution, history)
         if isinstance(result, GivenBack):
             raise await give_back(database, execution, result)
@@ -99,13 +102,42 @@ async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Ex
     task = await fenced(database, tasks.open_task(task_id, owner, worker), task_id)
     if task is None:
         raise lost(task_id)
-    return Execution(task, owner, worker, {decision.call_id: decision for decision in task.decisions})
+    decisions = {decision.call_id: decision for decision in task.decisions}
+    return Execution(task, owner, worker, decisions, is_recovering=task.is_recovering)
 
 
 async def read_history(database: Database, execution: Execution) -> list[ModelMessage]:
+    """The recent conversation: what follows the last compaction, and every exchange that is still open."""
     task = execution.task
-    stored = await database.run(sessions.read_messages(task.session_id, through=task.history_through))
-    return ModelMessagesTypeAdapter.validate_python(assemble(stored, task))
+    compacted = task.compaction
+    after = min(compacted.through, task.history_through) if compacted else 0
+    reading = sessions.read_messages(
+        task.session_id, after=after, through=task.history_through, continued=task.continues
+    )
+    stored = await database.run(reading)
+    placed = assemble(stored, task)
+    execution.conversation = Conversation([each.position for each in placed], task.history_through + 1)
+    if compacted is not None:
+        execution.conversation.summary = compacted.summary
+        # A compaction inside this very task, before a crash, covers messages that the task adds again.
+        execution.conversation.cut = len(placed) + max(0, compacted.through - task.history_through)
+        if compacted.through <= task.history_through:
+            execution.conversation.cut = 0
+    return ModelMessagesTypeAdapter.validate_python([each.message for each in placed])
+
+
+async def keep_rules(database: Database, execution: Execution) -> None:
+    """Rules that the user lays down are kept word for word, whether or not the agent thinks of it."""
+    rules = stated_rules(execution.task.input) if execution.task.kind == "input" else []
+
+    def amend(known: Checkpoint) -> Checkpoint:
+        constraints = known.constraints
+        for rule in rules:
+            constraints = with_added(constraints, rule)
+        return known.model_copy(update={"constraints": constraints})
+
+    if rules:
+        await amend_checkpoint(database, execution, amend)
 
 
 async def agent_for(execution: Execution, agents: Agents, database: Database) -> Agent[Any, Any] | Failed | GivenBack:

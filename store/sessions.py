@@ -16,8 +16,14 @@ def list_sessions(*, user: str | None = None, limit: int = 100) -> Statement[lis
     return Statement(query("list_sessions"), {"user": user, "limit": limit}, all_of(SessionRow))
 
 
-def read_messages(session: SessionId | str, *, through: int | None = None) -> Statement[list[StoredMessage]]:
-    return Statement(query("read_messages"), {"session": session, "through": through}, all_of(StoredMessage))
+def read_messages(
+    session: SessionId | str, *, after: int = 0, through: int | None = None, continued: str | None = None
+) -> Statement[list[StoredMessage]]:
+    return Statement(
+        query("read_messages"),
+        {"session": session, "after": after, "through": through, "continued": continued},
+        all_of(StoredMessage),
+    )
 
 
 def read_journal(

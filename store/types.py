@@ -7,6 +7,8 @@ from typing import Any, Literal, NewType
 
 from pydantic import BaseModel, ConfigDict
 
+from store.documents import Checkpoint, Doubt, HandoffReason
+
 TaskId = NewType("TaskId", str)
 SessionId = NewType("SessionId", str)
 WorkerId = NewType("WorkerId", str)
@@ -38,6 +40,13 @@ class PersonDecision(Row):
     idempotency_key: str
 
 
+class CompactedThrough(Row):
+    """What the newest compaction left of the messages it covers."""
+
+    through: int
+    summary: str
+
+
 class OpenedTask(Row):
     """What an execution of a task needs to know; the same at every opening."""
 
@@ -52,6 +61,8 @@ class OpenedTask(Row):
     outcome: TaskOutcome | None
     error: str | None
     decisions: tuple[PersonDecision, ...]
+    compaction: CompactedThrough | None = None
+    is_recovering: bool = False
 
 
 class Question(Row):
@@ -108,6 +119,8 @@ class SessionRow(Row):
     compactions: int
     created_at: datetime
     last_active_at: datetime
+    coherence: float | None = None
+    coherence_note: str | None = None
 
 
 class StepRow(Row):
@@ -164,6 +177,65 @@ class DoubtRow(Row):
     idempotency_key: str
     started_at: datetime
     policy: InDoubtPolicy
+
+
+class NoticeRow(Row):
+    notice_id: int
+    session_id: SessionId
+    task_id: str | None
+    kind: str
+    body: str
+    times: int
+    at: datetime
+    acknowledged_at: datetime | None
+    correction: str | None
+
+
+class HandoffRow(Row):
+    handoff_id: int
+    session_id: SessionId
+    reason: HandoffReason
+    document: dict[str, Json]
+    markdown: str
+    exam_score: float
+    at: datetime
+
+
+class CompactionRow(Row):
+    through: int
+    summary: str
+    strategy: str
+    tokens_before: int
+    tokens_after: int
+    exam_score: float
+    note: str | None
+    at: datetime
+
+
+class Restored(Row):
+    """What a session's next request is told beside its recent conversation."""
+
+    checkpoint: Checkpoint | None
+    corrections: tuple[str, ...]
+    interruption: str | None
+    pending: tuple[str, ...]
+
+
+class HandoffFacts(Row):
+    """Everything a handoff is written from."""
+
+    session_id: SessionId
+    agent: str
+    task_id: str | None
+    input: str | None
+    title: str | None
+    checkpoint: Checkpoint | None
+    corrections: tuple[str, ...]
+    steps: int
+    tools: tuple[dict[str, Json], ...]
+    doubts: tuple[Doubt, ...]
+    questions: tuple[dict[str, Json], ...]
+    pending: tuple[str, ...]
 
 
 class Adoption(Row):

@@ -9,9 +9,10 @@ import time
 from typing import Any
 
 from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai.models.function import FunctionModel
 
 from agent import effect, idempotency_key, pure
-from agent.demo.script import Part, Turn, call, say, scripted
+from agent.demo.script import Part, Turn, call, read_turn, say, scripted
 from agent.recorder import current
 from tests.faults import folder, note, point
 
@@ -309,3 +310,75 @@ def made_at_run_time(ctx: Any) -> FunctionToolset[Any]:
         return "something"
 
     return toolset
+
+
+# --- planner: works through a plan, keeps its notebook, and leaves word of everything it was sent ---------------------
+
+
+def write_plan(turn: Turn) -> list[Part]:
+    if turn.prompt.startswith("plan"):
+        steps = [{"title": f"part {n}", "status": "done" if n < 2 else "pending", "result": f"r{n}"} for n in range(4)]
+        match len(turn.results):
+            case 0:
+                return [
+                    call("update_plan", goal="build the harbour", steps=steps),
+                    call("record_decision", decision="use stone", reason="wood rots"),
+                ]
+            case 2:
+                return [call("pass_gate_again")]
+            case _:
+                return say("the harbour stands")
+    return say(f"noted: {turn.prompt}")
+
+
+def measured(sent: list[dict[str, Any]]) -> int:
+    """Tokens of all that was sent, at four characters each."""
+    texts = [str(part.get("content") or part.get("args") or "") for message in sent for part in message["parts"]]
+    return sum(len(text) for text in texts) // 4 + len(sent)
+
+
+def respond_and_tell(messages: list[Any], info: Any) -> Any:
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+
+    sent = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+    note("sent", {"task": this_task(), "messages": sent, "tokens": measured(sent)})
+    prompt = str(getattr(messages[-1].parts[-1], "content", ""))
+    if "context summarization assistant" in json.dumps(sent):
+        match os.environ.get("TEST_SUMMARISER", "fine"):
+            case "fails":
+                raise RuntimeError("no summary today")
+            case "nonsense":
+                return ModelResponse(parts=say("blah blah"))
+            case _:
+                return ModelResponse(parts=say("They talked about numbers. " + prompt[-50:]))
+    return ModelResponse(parts=list(write_plan(read_turn(messages))))
+
+
+planner = Agent(
+    FunctionModel(respond_and_tell, model_name="telling"), name="planner", instructions="You are the harbour master."
+)
+
+
+@planner.tool_plain
+@effect(in_doubt="retry")
+async def pass_gate_again() -> str:
+    ran("gate", key=idempotency_key())
+    while not (folder() / "open").exists():
+        await asyncio.sleep(0.02)
+    return "open"
+
+
+# --- strict: a provider with a smaller window than it was taken for --------------------------------------------------
+
+
+def respond_strictly(messages: list[Any], info: Any) -> Any:
+    from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+
+    size = measured(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))
+    if size > 1500:
+        raise ModelHTTPError.for_category(ModelContextWindowExceededError, status_code=400, model_name="strict")
+    return ModelResponse(parts=say(f"fits, with {size}"))
+
+
+strict = Agent(FunctionModel(respond_strictly, model_name="strict"), name="strict")

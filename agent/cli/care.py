@@ -145,6 +145,10 @@ def examine_work(client: AgentClient) -> Iterator[Finding]:
         yield Finding("tasks", "ok", f"{len(waiting)} queued, none stuck")
     if doubts := client.doubts():
         yield Finding("in doubt", "note", f"{len(doubts)} effects have no recorded end", "SELECT * FROM agent.in_doubt")
+    if incoherent := [row for row in client.sessions(limit=1000) if row.coherence is not None and row.coherence < 0.7]:
+        names = ", ".join(row.session_id for row in incoherent[:3])
+        lost = f"{len(incoherent)} sessions lost part of their state: {names}"
+        yield Finding("coherence", "bad", lost, "perdure show SESSION")
     if questions := client.questions():
         first = questions[0]
         yield Finding(

@@ -29,12 +29,13 @@ from store.types import EventRow, Json, TaskStatus
 
 POLL_SECONDS = 0.25
 MOST_EVENTS = 1000
+LAST_MESSAGES = 40
 OVERLAP = timedelta(seconds=5)
 """Events of different sessions may become visible a little out of order of their time."""
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (sessions, show, tasks, steps, tail):
+    for command in (sessions, show, tasks, steps, tail, notices, handoff):
         app.command()(command)
 
 
@@ -60,20 +61,31 @@ def sessions(
     )  # fmt: skip
 
 
-def show(session: str, as_json: AsJson = False) -> None:
+def show(
+    session: str,
+    everything: Annotated[bool, typer.Option("--all", help="The whole conversation, not its last messages.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show one session: its state, its conversation, and what waits for you."""
     with connected() as client:
         seen = client.session(session)
-        row, messages, questions = seen.read(), seen.messages(), seen.questions()
+        row, messages, questions, told_of = seen.read(), seen.messages(), seen.questions(), seen.notices()
     if as_json:
         print_json(row)
         return
     console.print(Text(f"{row.session_id}  ·  {row.agent}  ·  ", "bold") + coloured(row.state))
     counts = f"{row.messages} messages · {row.open_tasks} open tasks · {row.restarts} restarts"
     console.print(f"{counts} · active {ago(row.last_active_at)}")
-    for stored in messages:
+    hidden = 0 if everything else max(0, len(messages) - LAST_MESSAGES)
+    if hidden:
+        console.print(
+            f"… {hidden} earlier messages; all of them: perdure show {session} --all", markup=False, style="dim"
+        )
+    for stored in messages[hidden:]:
         for line in told(stored.message):
             console.print(line)
+    for notice in told_of:
+        console.print(Text(f"notice {notice.notice_id}  ", "bold yellow") + Text(harmless(notice.body)))
     for question in questions:
         console.print(
             Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
@@ -145,6 +157,56 @@ def steps(task: str, as_json: AsJson = False) -> None:
         ],
         empty="No step is recorded yet.",
     )  # fmt: skip
+
+
+def notices(
+    session: Annotated[str | None, typer.Argument(help="One session; all of them when left out.")] = None,
+    acknowledge: Annotated[int | None, typer.Option(help="Acknowledge this notice of the session.")] = None,
+    correction: Annotated[str | None, typer.Option(help="With a correction, which the agent is told.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what users were told about interruptions, or answer it."""
+    with connected() as client:
+        if acknowledge is not None:
+            if session is None:
+                raise typer.BadParameter("name the session of the notice", param_hint="SESSION")
+            client.acknowledge(session, acknowledge, correction=correction)
+            console.print("Acknowledged." if correction is None else "Acknowledged; the correction counts from now on.")
+            return
+        rows = client.notices(session)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["notice", "session", "at", "kind", "acknowledged", "body"],
+        [
+            [row.notice_id, row.session_id, ago(row.at), row.kind, ago(row.acknowledged_at), brief(row.body, 400)]
+            for row in rows
+        ],
+        empty="No interruption has touched a session.",
+    )
+
+
+def handoff(session: str, as_json: AsJson = False) -> None:
+    """Write a handoff of the session from its record, and print it."""
+    import asyncio
+
+    from steps.handoff import write_handoff
+    from store.database import Database
+
+    async def write(url: str) -> None:
+        async with Database(url, size=1) as database:
+            occasion = f"human:{session}:{datetime.now(UTC).isoformat()}"
+            await write_handoff(database, session=session, task=None, reason="human", occasion=occasion)
+
+    with connected() as client:
+        asyncio.run(write(client.url))
+        row = client.session(session).handoff()
+    assert row is not None
+    if as_json:
+        print_json(row)
+    else:
+        console.print(row.markdown, markup=False)
 
 
 def tail(

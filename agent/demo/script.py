@@ -46,7 +46,7 @@ def read_turn(messages: Sequence[ModelMessage]) -> Turn:
             continue
         for part in message.parts:
             match part:
-                case UserPromptPart():
+                case UserPromptPart() if not str(part.content).startswith("What follows was restored"):
                     earlier += bool(prompt)
                     prompt, results = str(part.content), []
                 case ToolReturnPart():

@@ -1,5 +1,10 @@
--- Nothing changes; a prefix of an append-only list, so the same rows at every reading.
+-- Nothing changes; what follows a compaction in an append-only list, and every exchange that is still open.
+WITH RECURSIVE continued AS (
+    SELECT task_id, continues FROM agent.tasks WHERE task_id = %(continued)s
+    UNION ALL SELECT t.task_id, t.continues FROM agent.tasks t JOIN continued c ON t.task_id = c.continues)
 SELECT m.position, m.task_id, t.continues, t.outcome = 'waiting' AS is_waiting, m.message
 FROM agent.messages m JOIN agent.tasks t USING (task_id)
 WHERE m.session_id = %(session)s AND (%(through)s::integer IS NULL OR m.position <= %(through)s)
+  AND (m.position > %(after)s OR m.task_id IN (SELECT task_id FROM continued) OR EXISTS (
+      SELECT 1 FROM agent.approvals a WHERE a.task_id = m.task_id AND a.decision IS NULL))
 ORDER BY m.position

@@ -60,7 +60,7 @@ def test_a_frozen_worker_that_wakes_up_records_nothing_of_what_was_adopted(
     assert task.result(timeout=30) == "passed"
     row = client.task(task.id).read()
     assert (row.worker_id, row.steps, row.crashes) == (adopted_by, 3, 1)
-    later = journal_of(db, task.id)[len(before) :]
+    later = [kind for kind in journal_of(db, task.id)[len(before) :] if kind != "handoff.written"]
     assert later == ["tool.finished", "model.responded", "task.finished"]
     assert {line["key"] for line in place.world("ran")} == {place.world("ran")[0]["key"]}
     assert rescuer.process.poll() is None

@@ -62,6 +62,20 @@ def outlive(
         worker.dismiss()
 
 
+def test_a_planned_stop_while_postgres_is_away_ends_all_the_same(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    place = Place(own_server.url, tmp_path)
+    worker = Worker.start(place, ["tests.agents:gate"], drain_seconds=0)
+    try:
+        with AgentClient(place.url) as client:
+            client.enqueue("gate", "go")
+        eventually(lambda: place.world("ran"))
+        kill_postgres(own_server)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(30) == 0
+    finally:
+        worker.dismiss()
+
+
 def is_back(client: AgentClient) -> bool:
     try:
         client.sessions()

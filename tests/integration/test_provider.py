@@ -10,6 +10,7 @@ import pytest
 
 from agent.client import AgentClient
 from agent.durability import make_durable
+from agent.request import Budget
 from store.database import Database
 from store.errors import TaskFailed
 from tests.provider import Provider
@@ -82,7 +83,7 @@ def test_streaming_passes_through_the_durable_copy_outside_a_task(provider: Prov
     before = dict(vars(plain))
 
     async def read() -> str:
-        durable = make_durable(plain, Database(url), model=None, time_limit=10)
+        durable = make_durable(plain, Database(url), model=None, time_limit=10, budget=Budget(0.8, 20, None))
         async with durable.run_stream("say something") as stream:
             return "".join([piece async for piece in stream.stream_text(delta=True)])
 

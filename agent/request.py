@@ -1,0 +1,375 @@
+"""What is really sent to a model: the state of the work, then the recent conversation, within the window.
+
+All of it happens inside the step that records the request, so a recovery never repeats it and never has to
+agree with it: only the response is recorded. See docs/decisions/0006-context-inside-the-request.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai import exceptions as failures
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai_harness.compaction import (
+    DEFAULT_CONTEXT_WINDOW,
+    ClearToolResults,
+    DeduplicateFileReads,
+    SummarizingCompaction,
+    TieredCompaction,
+    compact_now,
+    estimate_token_count,
+    resolve_context_window,
+)
+from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
+
+from agent import exam
+from agent.context import CHARACTERS_PER_TOKEN, safe_cut, state_of, tokens_in
+from agent.recorder import Execution, current, fenced
+from steps.handoff import write_handoff
+from store import continuity
+from store.database import Database
+from store.documents import Checkpoint
+from store.types import Restored
+
+log = logging.getLogger("perdure")
+
+SUMMARY_SHARE = 0.15
+"""Of the window, what a summary may take."""
+RESUMED_SHARE = 20
+"""Of what a resumed task leaves out of the conversation, one part in so many is told."""
+COHERENT = 0.7
+"""Below this share of the facts, a context is rebuilt from the record."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    fraction: float
+    keep_messages: int
+    window: int | None
+    learned: dict[str, int] = field(default_factory=dict[str, int])
+    """Windows that turned out smaller than they were taken for, by model."""
+
+    def window_of(self, model: Model) -> int:
+        known = self.window or resolve_context_window(model) or DEFAULT_CONTEXT_WINDOW
+        return min(known, self.learned.get(model.model_id, known))
+
+    def learn(self, model: Model, refused: int) -> None:
+        """A request of so many tokens was too long, whatever the model's window is said to be."""
+        self.learned[model.model_id] = max(int(refused * 0.6), 500)
+
+
+@dataclass
+class FittedRequests(AbstractCapability[Any]):
+    """Sends each request of a task as its session needs it."""
+
+    database: Database
+    budget: Budget
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        execution = current.get()
+        if execution is not None:
+            execution.conversation.messages = list(ctx.messages)
+        return request_context
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        return FittedModel(model, self.database, self.budget)
+
+
+class FittedModel(WrapperModel):
+    def __init__(self, wrapped: Model, database: Database, budget: Budget) -> None:
+        super().__init__(wrapped)
+        self._database = database
+        self._budget = budget
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        execution = current.get()
+        if execution is None:
+            return await super().request(messages, model_settings, model_request_parameters)
+        fitted = await self._fit(execution, model_request_parameters)
+        try:
+            response = await super().request(fitted, model_settings, model_request_parameters)
+        except failures.ModelContextWindowExceededError:
+            # The provider counts otherwise than we do: once more, with about half as much.
+            self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(model_request_parameters))
+            fitted = await self._fit(execution, model_request_parameters)
+            response = await super().request(fitted, model_settings, model_request_parameters)
+        notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
+        return replace(response, metadata=notes)
+
+    async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> list[ModelMessage]:
+        task = execution.task
+        restored = await self._database.run(continuity.read_restored(task.session_id, task.task_id))
+        window = self._budget.window_of(self.wrapped)
+        overhead = overhead_of(parameters)
+        limit = max(int(window * self._budget.fraction) - overhead, 200)
+        draft = Draft(execution, restored)
+        if execution.is_recovering:
+            self._resume_lightly(draft)
+        if draft.tokens > limit:
+            await self._lighten(draft, limit)
+        if draft.tokens > limit:
+            await self._compact(draft, limit, window)
+        if execution.is_recovering:
+            await self._check_coherence(execution, draft)
+        return draft.clamped(max(window - overhead - tokens_in("x" * 200), 200))
+
+    def _resume_lightly(self, draft: Draft) -> None:
+        """After a crash, the state of the work and the last turns say enough; the rest is told in a line each.
+
+        Nothing of this is recorded: the next task sees the conversation as it was.
+        """
+        covered = draft.cover(0, self._budget.keep_messages, at_least=self._budget.keep_messages)
+        if covered:
+            share = max(estimate_token_count(covered) // RESUMED_SHARE, 100)
+            draft.summarise(extract(draft.execution.conversation.summary, covered, share))
+
+    async def _lighten(self, draft: Draft, limit: int) -> None:
+        """Leave out old tool results and reads that a later one supersedes; the originals stay in the session."""
+        tiers = TieredCompaction[None](
+            tiers=[
+                ClearToolResults(max_tokens=1, keep_pairs=3),
+                DeduplicateFileReads(file_key=lambda call: f"{call.tool_name} {call.args}", max_tokens=1),
+            ],
+            target_tokens=max(limit - draft.state_tokens, 1),
+        )
+        draft.visible = await compact_now(tiers, draft.visible, model=self.wrapped)
+
+    async def _compact(self, draft: Draft, limit: int, window: int) -> None:
+        """Replace the older part of the conversation by a summary that has passed an exam, and record it."""
+        conversation = draft.execution.conversation
+        before = draft.tokens
+        room = limit - int(window * SUMMARY_SHARE)
+        covered = draft.cover(room, self._budget.keep_messages)
+        if not covered:
+            return
+        strategy, summary, problem = await self._summarise(conversation.summary, covered, int(window * SUMMARY_SHARE))
+        graded = exam.grade(summary, exam.questions_about(draft.checkpoint, corrections=draft.restored.corrections))
+        summary = exam.repaired(summary, graded.missing)
+        draft.summarise(summary)
+        note = "; ".join(part for part in (problem, graded.note) if part) or None
+        if (through := conversation.position_before(draft.cut)) is not None:
+            task = draft.execution.task
+            statement = continuity.record_compaction(
+                task.task_id,
+                draft.execution.owner,
+                through=through,
+                tokens_before=before,
+                tokens_after=draft.tokens,
+                strategy=strategy,
+                summary=summary,
+                exam_score=graded.score,
+                note=note,
+            )
+            await fenced(self._database, statement, task.task_id)
+            await write_handoff(
+                self._database,
+                session=task.session_id,
+                task=task.task_id,
+                reason="overflow",
+                occasion=f"compaction:{task.session_id}:{through}",
+            )
+            await self._check_coherence(draft.execution, draft)
+
+    async def _summarise(
+        self, earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int
+    ) -> tuple[str, str, str | None]:
+        """The strategy that served, the summary, and what went wrong on the way."""
+        anchor: list[ModelMessage] = [summary_request(earlier)] if earlier else []
+        end = ModelRequest(parts=[UserPromptPart("(The conversation goes on.)")])
+        strategy = SummarizingCompaction[None](
+            model=self.wrapped, max_messages=1, keep_messages=1, preserve_first_user_message=False
+        )
+        try:
+            compacted = await compact_now(strategy, [*anchor, *covered, end], model=self.wrapped)
+            written = [part.content for message in compacted for part in message.parts if is_summary_part(part)]
+            if written and written[0] and tokens_in(written[0]) <= most_tokens:
+                return "summary", written[0], None
+            problem = "the summary was empty or too long"
+        except Exception as error:
+            problem = f"the summariser failed ({type(error).__name__})"
+        return "extract", extract(earlier, covered, most_tokens), problem
+
+    async def _check_coherence(self, execution: Execution, draft: Draft) -> None:
+        """Does the context hold what the record says the session is about? If not, put it back and say so."""
+        questions = exam.questions_about(draft.checkpoint, corrections=draft.restored.corrections)
+        graded = exam.grade(draft.text, questions)
+        note = None
+        if graded.score < COHERENT:
+            draft.summarise(exam.repaired(draft.execution.conversation.summary or "", graded.missing))
+            note = f"rebuilt from the record; {graded.note}"
+        score = exam.grade(draft.text, questions).score
+        await self._database.run(continuity.set_coherence(execution.task.session_id, score, note))
+        execution.is_recovering = False
+
+
+class Draft:
+    """A request in the making: what is restored, and what of the conversation follows it."""
+
+    def __init__(self, execution: Execution, restored: Restored) -> None:
+        self.execution = execution
+        self.restored = restored
+        self.cut = execution.conversation.cut
+        self.visible: list[ModelMessage] = list(execution.conversation.messages[self.cut :])
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.restored.checkpoint or Checkpoint()
+
+    @property
+    def state(self) -> str | None:
+        prompt_is_hidden = self.cut > self.execution.conversation.prompt_index
+        return state_of(
+            self.restored,
+            summary=self.execution.conversation.summary,
+            unseen_input=self.execution.task.input[:2000] if prompt_is_hidden else None,
+        )
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        state = self.state
+        return [ModelRequest(parts=[UserPromptPart(state)]), *self.visible] if state else self.visible
+
+    @property
+    def tokens(self) -> int:
+        return estimate_token_count(self.messages)
+
+    @property
+    def state_tokens(self) -> int:
+        return tokens_in(self.state or "")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(text_of(message) for message in self.messages)
+
+    def cover(self, room: int, keep: int, *, at_least: int = 1) -> list[ModelMessage]:
+        """Take from the conversation what must give way so that the rest fits; what is taken."""
+        conversation = self.execution.conversation
+        plain: list[Any] = ModelMessagesTypeAdapter.dump_python(conversation.messages, mode="json")
+        cut = self.cut
+        for kept in (keep, keep // 2, keep // 4, 2, 1):
+            if kept < at_least:
+                break
+            cut = safe_cut(plain, max(self.cut, len(plain) - max(kept, 1)))
+            if estimate_token_count(conversation.messages[cut:]) + self.state_tokens <= room:
+                break
+        if cut >= len(plain):
+            cut = max(self.cut, len(plain) - 1)
+        covered = conversation.messages[self.cut : cut]
+        self.cut = cut
+        self.visible = list(conversation.messages[cut:])
+        return covered
+
+    def summarise(self, summary: str) -> None:
+        self.execution.conversation.summary = summary
+        self.execution.conversation.cut = self.cut
+
+    def clamped(self, limit: int) -> list[ModelMessage]:
+        """The messages, with what is larger than the window cut short and a note of where the whole of it is."""
+        messages = self.messages
+        while (excess := estimate_token_count(messages) - limit) > 0:
+            longest = max(range(len(messages)), key=lambda index: len(text_of(messages[index])))
+            size = len(text_of(messages[longest]))
+            if size < 400:
+                break
+            keep = max(size - excess * CHARACTERS_PER_TOKEN - 300, 200)
+            messages = [*messages[:longest], shortened(messages[longest], keep), *messages[longest + 1 :]]
+        return messages
+
+
+def shortened(message: ModelMessage, keep: int) -> ModelMessage:
+    note = "\n[… {} characters are left out here; search_history finds the whole of it …]\n"
+
+    def cut(text: str) -> str:
+        if len(text) <= keep:
+            return text
+        return text[: keep * 2 // 3] + note.format(len(text) - keep) + text[-keep // 3 :]
+
+    parts: list[Any] = []
+    for part in message.parts:
+        match part:
+            case UserPromptPart(content=str(text)) | TextPart(content=text):
+                parts.append(replace(part, content=cut(text)))
+            case ToolReturnPart():
+                parts.append(replace(cast(Any, part), content=cut(part.model_response_str())))
+            case _:
+                parts.append(part)
+    return cast(ModelMessage, replace(cast(Any, message), parts=parts))
+
+
+def extract(earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int) -> str:
+    """A summary without a model: what was said, one line each, the newest kept when not all fits."""
+    lines: list[str] = []
+    for message in covered:
+        for part in message.parts:
+            match part:
+                case UserPromptPart():
+                    lines.append(f"- user: {' '.join(str(part.content).split())[:200]}")
+                case TextPart():
+                    lines.append(f"- agent: {' '.join(part.content.split())[:200]}")
+                case ToolReturnPart():
+                    lines.append(f"- {part.tool_name} returned: {' '.join(part.model_response_str().split())[:100]}")
+                case _:
+                    pass
+    room = most_tokens * CHARACTERS_PER_TOKEN // 2
+    start = (earlier or "")[:room]
+    while lines and len(start) + sum(len(line) + 1 for line in lines) > 2 * room:
+        lines.pop(0)
+    return "\n".join([start, *lines]).strip() or "(nothing was said)"
+
+
+def text_of(message: ModelMessage) -> str:
+    texts: list[str] = []
+    for part in message.parts:
+        match part:
+            case ToolReturnPart():
+                texts.append(part.model_response_str())
+            case _:
+                texts.append(str(getattr(part, "content", "")))
+    return "\n".join(texts)
+
+
+def overhead_of(parameters: ModelRequestParameters) -> int:
+    """Tokens of what every request carries: instructions and tool definitions."""
+    instructions = "".join(part.content for part in parameters.instruction_parts or ())
+    tools = "".join(
+        f"{tool.name}{tool.description}{tool.parameters_json_schema}"
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    )
+    return tokens_in(instructions + tools)
+
+
+def asked(model: Model, messages: Sequence[ModelMessage]) -> dict[str, Any]:
+    """The request in few words: its newest parts, and tool results by the call that has them on record."""
+    newest: list[dict[str, Any]] = []
+    for part in messages[-1].parts:
+        match part:
+            case UserPromptPart(content=str(text)):
+                newest.append({"user": text})
+            case ToolReturnPart():
+                newest.append({"result_of": part.tool_call_id, "tool": part.tool_name})
+            case _:
+                newest.append({"part": part.part_kind})
+    return {"model": model.model_name, "messages": len(messages), "newest": newest}

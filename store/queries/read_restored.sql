@@ -1,0 +1,2 @@
+-- Nothing changes; the state of the work as the next request needs it.
+SELECT agent.restored(%(session)s, %(task)s)

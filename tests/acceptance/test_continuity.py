@@ -1,0 +1,212 @@
+"""Whatever interrupted a session: the next request knows what it was about, and the user is told once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from agent.client import AgentClient
+from tests.workers import Place, Worker, eventually
+
+Hire = Callable[..., Worker]
+AGENT = "tests.agents:planner"
+
+
+def text_of(request: dict[str, Any]) -> str:
+    return json.dumps(request["messages"], ensure_ascii=False)
+
+
+def test_after_kill_9_the_next_request_knows_everything_and_the_user_is_told_once(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
+) -> None:
+    doomed = hire(AGENT)
+    client.enqueue("planner", "You must never dredge on Sundays. Hello.", session="s-1")
+    for turn in range(20):
+        client.enqueue("planner", f"turn {turn}", session="s-1")
+    task = client.enqueue("planner", "plan it", session="s-1")
+    eventually(lambda: place.world("ran"))
+    doomed.kill()
+    sent_before = len(place.world("sent"))
+    (place.folder / "open").write_text("")
+    hire(AGENT)
+    assert task.result(timeout=60) == "the harbour stands"
+
+    request = place.world("sent")[sent_before]
+    text = text_of(request)
+    order = [
+        text.index(part)
+        for part in ("never dredge on Sundays", "build the harbour", "2 of 4 done", "use stone", "turn 19")
+    ]
+    assert order == sorted(order), "state first, then the recent turns"
+    assert request["messages"][-1]["instructions"] == "You are the harbour master."
+    [notice] = client.session("s-1").notices()
+    assert "build the harbour" in notice.body
+    assert "2 of 4 steps of the plan done" in notice.body
+    assert "In doubt, because nobody recorded how it ended: pass_gate_again" in notice.body
+    kinds = [event.kind for event in client.session("s-1").events() if event.task_id == task.id]
+    assert kinds[kinds.index("worker.died") + 1] == "restart.noticed", "the first thing after the restart"
+    handoff = eventually(client.session("s-1").handoff)
+    assert (handoff.reason, handoff.exam_score) == ("crash", 1.0)
+    assert client.session("s-1").read().coherence == 1.0
+
+
+def test_a_planned_stop_leaves_a_handoff_filled_from_facts(client: AgentClient, place: Place, hire: Hire) -> None:
+    worker = hire(AGENT, drain_seconds=0.5)
+    client.enqueue("planner", "Only stone may be used.", session="s-1")
+    task = client.enqueue("planner", "plan it", session="s-1")
+    client.enqueue("planner", "and then?", session="s-1")
+    eventually(lambda: place.world("ran"))
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(10) == 0
+
+    handoff = client.session("s-1").handoff()
+    assert handoff is not None
+    assert handoff.reason == "planned"
+    document = handoff.document
+    assert document["working_on"] == "build the harbour"
+    assert (document["done"], document["planned"]) == (2, 4)
+    assert document["decisions"] == [{"decision": "use stone", "reason": "wood rots"}]
+    assert document["constraints"] == ["Only stone may be used."]
+    assert [doubt["tool"] for doubt in document["in_doubt"]] == ["pass_gate_again"]
+    assert document["last_completed_step"] == "part 1"
+    assert document["pending_steps"] == ["part 2", "part 3"]
+    assert document["pending_inputs"] == ["and then?"]
+    assert "## Immediate next steps" in handoff.markdown
+    (place.folder / "open").write_text("")
+    hire(AGENT)
+    assert task.result(timeout=30) == "the harbour stands"
+    assert [notice.kind for notice in client.session("s-1").notices()] == ["planned"]
+
+
+def test_a_correction_reaches_the_next_request_and_stands_before_the_summary(
+    client: AgentClient, place: Place, hire: Hire
+) -> None:
+    worker = hire(AGENT)
+    task = client.enqueue("planner", "plan it", session="s-1")
+    eventually(lambda: place.world("ran"))
+    worker.kill()
+    (place.folder / "open").write_text("")
+    hire(AGENT)
+    task.result(timeout=30)
+    [notice] = client.session("s-1").notices()
+    client.acknowledge("s-1", notice.notice_id, correction="No: we build a lighthouse")
+    client.enqueue("planner", "go on", session="s-1").result(timeout=30)
+    text = text_of(place.world("sent")[-1])
+    assert text.index("No: we build a lighthouse") < text.index("build the harbour")
+    assert "corrections by the user; they count more than everything else here" in text
+
+
+def test_idle_sessions_get_no_notice_and_restarts_in_quick_succession_share_one(
+    client: AgentClient, place: Place, hire: Hire
+) -> None:
+    worker = hire(AGENT)
+    client.enqueue("planner", "hello", session="idle").result(timeout=30)
+    client.enqueue("planner", "plan it", session="busy")
+    for lives in range(1, 4):
+        eventually(lambda lives=lives: len(place.world("ran")) == lives)
+        worker.kill()
+        worker = hire(AGENT)
+    assert client.session("idle").notices() == []
+    eventually(lambda: client.session("busy").notices()[0].times == 3)
+    [notice] = client.session("busy").notices()
+    assert "3 interruptions in short time" in notice.body
+
+
+@pytest.mark.parametrize(
+    ("summariser", "turns", "window"), [("fine", 1000, 8000), ("fails", 100, 4000), ("nonsense", 100, 4000)]
+)
+def test_a_long_session_on_a_small_window(
+    client: AgentClient,
+    db: psycopg.Connection,
+    place: Place,
+    hire: Hire,
+    monkeypatch: pytest.MonkeyPatch,
+    summariser: str,
+    turns: int,
+    window: int,
+) -> None:
+    monkeypatch.setenv("TEST_SUMMARISER", summariser)
+    hire("tests.fast:planner", context_window=window)
+    with psycopg.connect(place.url) as connection:
+        client.enqueue("planner", "You must never dredge on Sundays.", session="long", connection=connection)
+        for turn in range(turns):
+            client.enqueue("planner", f"turn {turn}: " + "words " * 30, session="long", connection=connection)
+        last = client.enqueue("planner", "the last one", session="long", connection=connection)
+    assert last.result(timeout=300) == "noted: the last one"
+
+    requests = place.world("sent")
+    assert max(request["tokens"] for request in requests) <= window
+    assert "never dredge on Sundays" in text_of(requests[-1])
+    rows = db.execute(
+        "SELECT through, after, strategy, exam_score, note, tokens_before, tokens_after"
+        " FROM agent.compactions ORDER BY through"
+    ).fetchall()
+    assert 2 <= len(rows) < turns / 5, "compactions are rare"
+    assert all(row[6] < row[5] for row in rows)
+    assert {row[2] for row in rows} == ({"extract"} if summariser == "fails" else {"summary"})
+    if summariser == "nonsense":
+        assert all("constraint" in row[4] for row in rows), "the record says what was put back"
+    assert [found.position for found in client.session("long").search("turn 3: words")] == [10, 9]
+    assert client.session("long").read().compactions == len(rows)
+    assert db.execute("SELECT count(*) FROM agent.messages").fetchall() == [(2 * (turns + 2),)], "originals stay"
+    halves = db.execute(
+        "SELECT through > (SELECT max(through) / 2 FROM agent.compactions), count(*) FROM agent.compactions GROUP BY 1"
+    ).fetchall()
+    early, late = dict(halves)[False], dict(halves)[True]
+    assert abs(early - late) <= 2, "compactions per turn stay flat"
+
+
+def test_resuming_costs_a_fifth_of_the_whole_history_at_most(client: AgentClient, place: Place, hire: Hire) -> None:
+    doomed = hire("tests.fast:planner")
+    with psycopg.connect(place.url) as connection:
+        for turn in range(200):
+            client.enqueue("planner", f"turn {turn}: " + "words " * 30, session="s-1", connection=connection)
+        task = client.enqueue("planner", "plan it", session="s-1", connection=connection)
+    eventually(lambda: place.world("ran"))
+    doomed.kill()
+    before = place.world("sent")
+    (place.folder / "open").write_text("")
+    hire("tests.fast:planner")
+    assert task.result(timeout=60) == "the harbour stands"
+    resumed = place.world("sent")[len(before)]
+    assert resumed["tokens"] <= 0.2 * before[-1]["tokens"]
+    assert "turn 199" in text_of(resumed)
+    assert "build the harbour" in text_of(resumed)
+
+
+def test_a_message_larger_than_the_window_is_clamped_with_a_note(client: AgentClient, place: Place, hire: Hire) -> None:
+    hire("tests.fast:planner", context_window=2000)
+    task = client.enqueue("planner", "start " + "x" * 40_000 + " end", session="s-1")
+    assert task.result(timeout=30).startswith("noted: start")
+    [request] = place.world("sent")
+    assert request["tokens"] <= 2000
+    assert "characters are left out here; search_history finds the whole of it" in text_of(request)
+    assert len(client.session("s-1").search("end")) >= 1
+
+
+def test_a_pending_approval_survives_compaction(client: AgentClient, place: Place, hire: Hire) -> None:
+    hire("tests.fast:asks", context_window=1500)
+    task = client.enqueue("asks", "erase the disk", session="s-1")
+    assert task.settled_status(timeout=30) == "waiting"
+    for turn in range(40):
+        client.enqueue("asks", f"hello {turn} " + "words " * 30, session="s-1").result(timeout=30)
+    assert client.session("s-1").read().compactions >= 1
+    [question] = client.session("s-1").questions()
+    client.approve(task.id, question.call_id)
+    assert task.result(timeout=30) == "erase: erased"
+    assert len(place.world("world")) == 1
+
+
+def test_a_provider_that_finds_a_request_too_long_gets_a_shorter_one(
+    client: AgentClient, place: Place, hire: Hire
+) -> None:
+    hire("tests.fast:strict", context_window=20_000)
+    for turn in range(30):
+        answer = client.enqueue("strict", f"turn {turn} " + "words " * 40, session="s-1").result(timeout=30)
+        assert answer.startswith("fits")
+    assert client.session("s-1").read().compactions >= 1
