@@ -20,8 +20,8 @@ from store.types import WorkerId
 
 QUEUE = "perdure"
 CARE_QUEUE = "perdure_care"
-CARE_CONCURRENCY = 4
-CARE_POLL_SECONDS = 1.0
+CARE_CONCURRENCY = 16
+CARE_POLL_SECONDS = 0.5
 APPLICATION = "perdure"
 APPLICATION_VERSION = "perdure-1"
 """Pinned, so that a new release resumes what an older one began."""

@@ -37,10 +37,11 @@ def test_a_thousand_tasks_in_flight_survive_kill_9(
     )
     [(done, crashed, steps)] = db.execute(
         "SELECT count(*) FILTER (WHERE outcome = 'done'), count(*) FILTER (WHERE crashes = 1),"
-        " (SELECT count(*) FROM dbos.operation_outputs) FROM agent.tasks"
+        " (SELECT count(*) FROM agent.step_log) FROM agent.tasks"
     ).fetchall()
     assert (done, crashed, steps) == (TASKS, TASKS, 3 * TASKS)
 
 
 def statuses(db: psycopg.Connection) -> dict[str, int]:
-    return dict(db.execute("SELECT status, count(*) FROM dbos.workflow_status GROUP BY status").fetchall())
+    counted = "SELECT status, count(*) FROM dbos.workflow_status WHERE name = 'run_task' GROUP BY status"
+    return dict(db.execute(counted).fetchall())
