@@ -80,6 +80,8 @@ def timeline(events: list[EventRow], task: Task, recorded: int) -> None:
         match seen.kind:
             case "worker.died":
                 note, style = f"{facts['worker']} is gone; its task is queued again", "bold red"
+            case "restart.noticed":
+                note, style = f"the user is told: {brief(facts['body'], 150)}", "bold magenta"
             case "task.resumed":
                 note, style = (
                     f"by {facts['worker']}: {recorded} recorded steps are given back, not run again",
