@@ -10,8 +10,8 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
 
 import uvicorn
 
@@ -54,16 +54,23 @@ def run(settings: Settings, *, console: bool) -> None:
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
         prepare(home.url)
-        asyncio.run(_serve(settings, home, agents, listener, console=console))
+        asyncio.run(_serve(settings, home, agents, listener, run_file, console=console))
+
+
+def depart(home: Home, run_file: int | None) -> NoReturn:
+    """End the process now: neither a tool that blocks a thread nor a thread that waits for Postgres may hold it."""
+    if home.embedded is not None:
+        home.embedded.release()
     if run_file is not None:
         os.write(run_file, b"stopped as planned")
-    # A tool that blocks a thread must not hold the exit.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-async def _serve(settings: Settings, home: Home, agents: Agents, listener: socket.socket, *, console: bool) -> None:
+async def _serve(
+    settings: Settings, home: Home, agents: Agents, listener: socket.socket, run_file: int | None, *, console: bool
+) -> None:
     stop = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -93,9 +100,9 @@ async def _serve(settings: Settings, home: Home, agents: Agents, listener: socke
         except TimeoutError:
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         server.should_exit = True
-        await serving
-        # Threads that wait for Postgres must not hold the exit: the loop waits only for an executor of its own.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(serving, FAREWELL_SECONDS)
+        depart(home, run_file)
 
 
 async def _leave(settings: Settings, database: Database, supervisor: Supervisor) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from agent import engine, process
@@ -103,8 +102,7 @@ class Supervisor:
     async def stop(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._loop
+            await asyncio.wait({self._loop})
         await asyncio.to_thread(self._heart.stop)
 
     async def _run(self) -> None:
