@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from store.errors import Misconfigured
@@ -38,13 +39,19 @@ class Settings(BaseSettings):
     context_fraction: float = Field(0.8, gt=0, le=1)
     keep_messages: int = Field(20, ge=1)
     context_window: int | None = Field(None, ge=500)
+    notebook: bool = True
+    handoff_seconds: float = Field(10, ge=0, le=600)
+    exam_model: str | None = None
+    webhook_url: str | None = None
+    webhook_secret: SecretStr | None = None
+    webhook_retry_seconds: Seconds = (1, 5, 30, 120, 600)
 
     @field_validator("agents", "api_keys", mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:
         return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
 
-    @field_validator("backoff_seconds", mode="before")
+    @field_validator("backoff_seconds", "webhook_retry_seconds", mode="before")
     @classmethod
     def _numbers(cls, given: Any) -> Any:
         return tuple(float(part) for part in given.split(",")) if isinstance(given, str) else given
@@ -54,6 +61,24 @@ class Settings(BaseSettings):
     def _some(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         if not given:
             raise ValueError("name at least one agent as package.module:attribute")
+        return given
+
+    @field_validator("webhook_url", mode="after")
+    @classmethod
+    def _web(cls, given: str | None) -> str | None:
+        if given is not None and not given.startswith(("http://", "https://")):
+            raise ValueError("an address that begins with https:// or http://")
+        return given
+
+    @field_validator("webhook_secret", mode="after")
+    @classmethod
+    def _secret(cls, given: SecretStr | None) -> SecretStr | None:
+        try:
+            decoded = base64.b64decode(given.get_secret_value().removeprefix("whsec_") + "==") if given else b"-"
+        except ValueError:
+            decoded = b""
+        if not decoded:
+            raise ValueError("whsec_ followed by base64")
         return given
 
     @model_validator(mode="after")
@@ -84,7 +109,8 @@ def read_settings() -> Settings:
             raise Misconfigured(first["msg"].removeprefix("Value error, ") + ".") from None
         name = f"PERDURE_{str(first['loc'][0]).upper()}"
         allowed = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        raise Misconfigured(f"{name} is {os.environ.get(name)!r}; allowed is {allowed}.") from None
+        given = "not usable" if "SECRET" in name or "KEY" in name else repr(os.environ.get(name))
+        raise Misconfigured(f"{name} is {given}; allowed is {allowed}.") from None
     if settings.database_url is None and os.environ.get("DBOS_SYSTEM_DATABASE_URL"):
         settings = settings.model_copy(update={"database_url": os.environ["DBOS_SYSTEM_DATABASE_URL"]})
     return settings

@@ -85,6 +85,10 @@ def state_of(restored: Restored, *, summary: str | None, unseen_input: str | Non
         _section("corrections by the user; they count more than everything else here", restored.corrections),
         *_checkpoint_sections(restored.checkpoint or Checkpoint()),
         framed("interruption", restored.interruption),
+        framed("handoff of the context before this one", restored.handoff),
+        _section(
+            "calls that this task has made so far", [f"{call['tool']}: {_said(call)}" for call in restored.worked]
+        ),
         framed("summary of the earlier conversation", summary),
         framed("the input being worked on", unseen_input),
         _section("inputs that wait for their turn after this one", restored.pending),
@@ -113,6 +117,11 @@ def _checkpoint_sections(checkpoint: Checkpoint) -> list[str | None]:
         _section("discoveries", checkpoint.discoveries),
         _section("external dependencies", checkpoint.dependencies),
     ]
+
+
+def _said(call: Json) -> str:
+    outcome = str(call["outcome"])
+    return f"{outcome}; it may have to be tried again" if outcome in ("failed", "raised", "retry") else outcome
 
 
 def framed(origin: str, text: str | None) -> str | None:

@@ -49,7 +49,13 @@ class ToolError(Exception):
 
 
 def make_durable(
-    agent: Agent[Any, Any], database: Database, *, model: str | None, time_limit: float, budget: Budget
+    agent: Agent[Any, Any],
+    database: Database,
+    *,
+    model: str | None,
+    time_limit: float,
+    budget: Budget,
+    with_notebook: bool,
 ) -> Agent[Any, Any]:
     """A copy of the agent whose model requests and tool calls are recorded steps."""
     durable = copy.copy(agent)
@@ -62,7 +68,7 @@ def make_durable(
     durable._root_capability = CombinedCapability(
         [RecordedTools(database), FittedRequests(database, budget), *root.capabilities]
     )
-    if not _has_tools_named(agent, NAMES):
+    if with_notebook and not _has_tools_named(agent, NAMES):
         durable._user_toolsets = [*agent._user_toolsets, notebook(database)]
     requests = DBOSDurability[Any](
         name=agent.name,

@@ -45,12 +45,20 @@ def load_agents(references: Iterable[str]) -> Agents:
 
 
 def make_all_durable(
-    agents: Agents, database: Database, *, model: str | None, time_limit: float, budget: Budget
+    agents: Agents,
+    database: Database,
+    *,
+    model: str | None,
+    time_limit: float,
+    budget: Budget,
+    with_notebook: bool = True,
 ) -> Agents:
     durable: dict[str, Agent[Any, Any]] = {}
     for name, agent in agents.items():
         try:
-            durable[name] = make_durable(agent, database, model=model, time_limit=time_limit, budget=budget)
+            durable[name] = make_durable(
+                agent, database, model=model, time_limit=time_limit, budget=budget, with_notebook=with_notebook
+            )
         except UserError as error:
             raise Misconfigured(f"The agent {name!r} cannot be made durable: {_one_line(error)}") from error
     return durable

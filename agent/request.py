@@ -38,13 +38,13 @@ from pydantic_ai_harness.compaction import (
 )
 from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
 
-from agent import exam
 from agent.context import CHARACTERS_PER_TOKEN, safe_cut, state_of, tokens_in
 from agent.recorder import Execution, current, fenced
 from steps.handoff import write_handoff
-from store import continuity
+from store import continuity, exam
 from store.database import Database
 from store.documents import Checkpoint
+from store.exam import Examiner
 from store.types import Restored
 
 log = logging.getLogger("perdure")
@@ -53,6 +53,8 @@ SUMMARY_SHARE = 0.15
 """Of the window, what a summary may take."""
 RESUMED_SHARE = 20
 """Of what a resumed task leaves out of the conversation, one part in so many is told."""
+SPARE_TOKENS = 51
+"""What is left free of a full window, for what an estimate misses."""
 COHERENT = 0.7
 """Below this share of the facts, a context is rebuilt from the record."""
 
@@ -62,6 +64,8 @@ class Budget:
     fraction: float
     keep_messages: int
     window: int | None
+    examiner: Examiner | None = None
+    """Who sits the exam on a summary, beside the check of facts."""
     learned: dict[str, int] = field(default_factory=dict[str, int])
     """Windows that turned out smaller than they were taken for, by model."""
 
@@ -108,33 +112,38 @@ class FittedModel(WrapperModel):
         execution = current.get()
         if execution is None:
             return await super().request(messages, model_settings, model_request_parameters)
-        fitted = await self._fit(execution, model_request_parameters)
+        draft = await self._fit(execution, model_request_parameters)
+        fitted = draft.clamped()
         try:
             response = await super().request(fitted, model_settings, model_request_parameters)
         except failures.ModelContextWindowExceededError:
             # The provider counts otherwise than we do: once more, with about half as much.
             self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(model_request_parameters))
-            fitted = await self._fit(execution, model_request_parameters)
+            draft = await self._fit(execution, model_request_parameters)
+            fitted = draft.clamped()
             response = await super().request(fitted, model_settings, model_request_parameters)
-        notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
+        notes = {**(response.metadata or {}), "perdure": {**asked(self.wrapped, fitted), **draft.notes}}
         return replace(response, metadata=notes)
 
-    async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> list[ModelMessage]:
+    async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
         task = execution.task
-        restored = await self._database.run(continuity.read_restored(task.session_id, task.task_id))
+        reading = continuity.read_restored(task.session_id, task.task_id, is_recovering=task.is_recovering)
+        restored = await self._database.run(reading)
         window = self._budget.window_of(self.wrapped)
         overhead = overhead_of(parameters)
         limit = max(int(window * self._budget.fraction) - overhead, 200)
-        draft = Draft(execution, restored)
+        draft = Draft(execution, restored, room=max(window - overhead - SPARE_TOKENS, 200))
+        is_changed = execution.is_recovering
         if execution.is_recovering:
             self._resume_lightly(draft)
         if draft.tokens > limit:
             await self._lighten(draft, limit)
         if draft.tokens > limit:
             await self._compact(draft, limit, window)
-        if execution.is_recovering:
-            await self._check_coherence(execution, draft)
-        return draft.clamped(max(window - overhead - tokens_in("x" * 200), 200))
+            is_changed = True
+        if is_changed:
+            await self._check_coherence(draft)
+        return draft
 
     def _resume_lightly(self, draft: Draft) -> None:
         """After a crash, the state of the work and the last turns say enough; the rest is told in a line each.
@@ -155,7 +164,13 @@ class FittedModel(WrapperModel):
             ],
             target_tokens=max(limit - draft.state_tokens, 1),
         )
+        before = draft.tokens
         draft.visible = await compact_now(tiers, draft.visible, model=self.wrapped)
+        draft.notes["lightened"] = {
+            "strategy": "tool results cleared",
+            "tokens_before": before,
+            "tokens_after": draft.tokens,
+        }
 
     async def _compact(self, draft: Draft, limit: int, window: int) -> None:
         """Replace the older part of the conversation by a summary that has passed an exam, and record it."""
@@ -166,7 +181,7 @@ class FittedModel(WrapperModel):
         if not covered:
             return
         strategy, summary, problem = await self._summarise(conversation.summary, covered, int(window * SUMMARY_SHARE))
-        graded = exam.grade(summary, exam.questions_about(draft.checkpoint, corrections=draft.restored.corrections))
+        graded = await exam.examine(summary, draft.questions, self._budget.examiner)
         summary = exam.repaired(summary, graded.missing)
         draft.summarise(summary)
         note = "; ".join(part for part in (problem, graded.note) if part) or None
@@ -191,7 +206,6 @@ class FittedModel(WrapperModel):
                 reason="overflow",
                 occasion=f"compaction:{task.session_id}:{through}",
             )
-            await self._check_coherence(draft.execution, draft)
 
     async def _summarise(
         self, earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int
@@ -212,25 +226,31 @@ class FittedModel(WrapperModel):
             problem = f"the summariser failed ({type(error).__name__})"
         return "extract", extract(earlier, covered, most_tokens), problem
 
-    async def _check_coherence(self, execution: Execution, draft: Draft) -> None:
-        """Does the context hold what the record says the session is about? If not, put it back and say so."""
-        questions = exam.questions_about(draft.checkpoint, corrections=draft.restored.corrections)
-        graded = exam.grade(draft.text, questions)
+    async def _check_coherence(self, draft: Draft) -> None:
+        """Does what is sent hold what the record says? If not, put it back; if that fails, say so."""
+        execution = draft.execution
+        graded = exam.grade(draft.text, draft.questions)
         note = None
         if graded.score < COHERENT:
-            draft.summarise(exam.repaired(draft.execution.conversation.summary or "", graded.missing))
-            note = f"rebuilt from the record; {graded.note}"
-        score = exam.grade(draft.text, questions).score
-        await self._database.run(continuity.set_coherence(execution.task.session_id, score, note))
+            draft.summarise(exam.repaired(execution.conversation.summary or "", graded.missing))
+            graded = exam.grade(draft.text, draft.questions)
+            missing = ", ".join(sorted({question.about for question in graded.missing}))
+            note = "rebuilt from the record" + (f"; the window has no room for: {missing}" if missing else "")
+        task = execution.task
+        await self._database.run(
+            continuity.set_coherence(task.session_id, task.task_id, graded.score, note, lowest=COHERENT)
+        )
         execution.is_recovering = False
 
 
 class Draft:
     """A request in the making: what is restored, and what of the conversation follows it."""
 
-    def __init__(self, execution: Execution, restored: Restored) -> None:
+    def __init__(self, execution: Execution, restored: Restored, room: int) -> None:
         self.execution = execution
         self.restored = restored
+        self.room = room
+        self.notes: dict[str, Any] = {}
         self.cut = execution.conversation.cut
         self.visible: list[ModelMessage] = list(execution.conversation.messages[self.cut :])
 
@@ -262,7 +282,12 @@ class Draft:
 
     @property
     def text(self) -> str:
-        return "\n".join(text_of(message) for message in self.messages)
+        """All that will really be sent."""
+        return "\n".join(text_of(message) for message in self.clamped())
+
+    @property
+    def questions(self) -> list[exam.Question]:
+        return exam.questions_about(self.checkpoint, corrections=self.restored.corrections)
 
     def cover(self, room: int, keep: int, *, at_least: int = 1) -> list[ModelMessage]:
         """Take from the conversation what must give way so that the rest fits; what is taken."""
@@ -286,10 +311,10 @@ class Draft:
         self.execution.conversation.summary = summary
         self.execution.conversation.cut = self.cut
 
-    def clamped(self, limit: int) -> list[ModelMessage]:
+    def clamped(self) -> list[ModelMessage]:
         """The messages, with what is larger than the window cut short and a note of where the whole of it is."""
         messages = self.messages
-        while (excess := estimate_token_count(messages) - limit) > 0:
+        while (excess := estimate_token_count(messages) - self.room) > 0:
             longest = max(range(len(messages)), key=lambda index: len(text_of(messages[index])))
             size = len(text_of(messages[longest]))
             if size < 400:

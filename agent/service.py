@@ -17,15 +17,17 @@ import uvicorn
 
 from agent import engine, log
 from agent.api import build_api
-from agent.care import register_care
+from agent.care import Care, register_care
 from agent.config import Settings
 from agent.home import Home, open_home
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
 from agent.request import Budget
+from agent.scribe import examine_with
 from agent.supervisor import Supervisor
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
+from steps.webhook import Address
 from store import schema, tasks, workers
 from store.database import Database, check
 from store.errors import Misconfigured
@@ -78,13 +80,19 @@ async def _serve(
         supervisor = Supervisor(
             database, version=release(), agents=list(agents), beat_seconds=settings.heartbeat_seconds
         )
-        budget = Budget(settings.context_fraction, settings.keep_messages, settings.context_window)
+        examiner = examine_with(settings.exam_model) if settings.exam_model else None
+        budget = Budget(settings.context_fraction, settings.keep_messages, settings.context_window, examiner)
         durable = make_all_durable(
-            agents, database, model=settings.model, time_limit=settings.stall_seconds, budget=budget
+            agents,
+            database,
+            model=settings.model,
+            time_limit=settings.stall_seconds,
+            budget=budget,
+            with_notebook=settings.notebook,
         )
         engine.configure(home.url, supervisor.worker)
         register_workflow(durable, database, lambda: supervisor.worker)
-        register_care(database)
+        register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
         await supervisor.register()
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
@@ -127,6 +135,13 @@ async def _hand_over(database: Database, worker: WorkerId, left: Sequence[str]) 
             await write_handoff(
                 database, session=row.session_id, task=task_id, reason="planned", occasion=f"{worker}:{task_id}"
             )
+
+
+def webhook_address(settings: Settings) -> Address | None:
+    if settings.webhook_url is None:
+        return None
+    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
+    return Address(url=settings.webhook_url, secret=secret, waits=settings.webhook_retry_seconds)
 
 
 def _announce(settings: Settings, listener: socket.socket, names: list[str], *, console: bool) -> None:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
-from store import continuity
+from store import continuity, exam
 from store.database import Database
 from store.documents import Checkpoint, Handoff, HandoffReason
 from store.errors import NotFound
+from store.exam import Examiner
 from store.types import HandoffFacts, Json
 
 WRITE = "handoff.write"
+IMPROVE = "handoff.improve"
 FEW = 5
+LONGEST_BRIEFING = 2000
+
+Brief = Callable[[str], Awaitable[str]]
+"""Tells, from a handoff and the end of the conversation, what the next context should know beside the facts."""
 
 
 async def write_handoff(
-    database: Database, *, session: str, task: str | None, reason: HandoffReason, occasion: str
+    database: Database,
+    *,
+    session: str,
+    task: str | None,
+    reason: HandoffReason,
+    occasion: str,
+    examiner: Examiner | None = None,
 ) -> float:
     """Safe to repeat: an occasion has one handoff, and a second writing of it changes nothing. Returns its score."""
     facts = await database.run(continuity.read_handoff_facts(session, task))
     if facts is None:
         raise NotFound(f"there is no session {session!r}")
     handoff = build(facts, reason)
-    score, handoff = examine(handoff, facts)
+    score, handoff = await examined(handoff, facts, examiner)
     statement = continuity.write_handoff(
         handoff, task=facts.task_id, occasion=occasion, markdown=to_markdown(handoff), exam_score=score
     )
@@ -69,25 +82,35 @@ def build(facts: HandoffFacts, reason: HandoffReason) -> Handoff:
     )
 
 
-def examine(handoff: Handoff, facts: HandoffFacts) -> tuple[float, Handoff]:
+async def examined(handoff: Handoff, facts: HandoffFacts, examiner: Examiner | None) -> tuple[float, Handoff]:
     """Ask the document what the record knows; what it does not answer is put into its critical context."""
-    checkpoint = facts.checkpoint or Checkpoint()
-    expected = [
-        checkpoint.goal,
-        *facts.corrections,
-        *checkpoint.constraints,
-        *(made.decision for made in checkpoint.decisions),
-        *(doubt.tool for doubt in facts.doubts),
-        *(str(asked["tool"]) for asked in facts.questions),
-        checkpoint.next_step or "",
-    ]
-    asked = [fact for fact in expected if fact]
-    text = to_markdown(handoff)
-    missing = [fact for fact in asked if fact not in text]
-    score = 1 - len(missing) / len(asked) if asked else 1.0
-    if missing:
-        handoff = handoff.model_copy(update={"critical_context": (*handoff.critical_context, *missing)})
-    return score, handoff
+    questions = exam.questions_about(
+        facts.checkpoint or Checkpoint(),
+        corrections=facts.corrections,
+        doubts=(doubt.tool for doubt in facts.doubts),
+        open_calls=(str(asked["tool"]) for asked in facts.questions),
+        promises=facts.pending,
+    )
+    graded = await exam.examine(to_markdown(handoff), questions, examiner)
+    put_back = tuple(f"{question.about.capitalize()}: {question.fact}" for question in graded.missing)
+    return graded.score, handoff.model_copy(update={"critical_context": (*handoff.critical_context, *put_back)})
+
+
+async def improve_handoff(database: Database, *, occasion: str, brief: Brief, seconds: float) -> bool:
+    """Safe to repeat: only the briefing is written anew; the facts stay as they are. Says whether there was time."""
+    written = await database.run(continuity.read_occasion(occasion))
+    if written is None:
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            told = (await brief(written.markdown)).strip()
+    except Exception:
+        return False
+    if not told:
+        return False
+    handoff = Handoff.model_validate(written.document).model_copy(update={"briefing": told[:LONGEST_BRIEFING]})
+    await database.run(continuity.improve_handoff(handoff, occasion=occasion, markdown=to_markdown(handoff)))
+    return True
 
 
 def to_markdown(handoff: Handoff) -> str:
@@ -100,6 +123,7 @@ def to_markdown(handoff: Handoff) -> str:
         f"Agent {handoff.agent}, reason: {handoff.reason}.",
         "## Current state",
         f"Working on: {handoff.working_on}\n\nProgress: {progress}.",
+        f"## In the agent's own words\n\n{handoff.briefing}" if handoff.briefing else "",
         _listed("Critical context", handoff.critical_context),
         _listed(
             "In doubt",

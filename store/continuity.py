@@ -19,9 +19,11 @@ from store.types import (
 )
 
 
-def read_restored(session: str, task: str) -> Statement[Restored]:
+def read_restored(session: str, task: str, *, is_recovering: bool = False) -> Statement[Restored]:
     return Statement(
-        query("read_restored"), {"session": session, "task": task}, lambda rows: Restored.model_validate(value(rows))
+        query("read_restored"),
+        {"session": session, "task": task, "is_recovering": is_recovering},
+        lambda rows: Restored.model_validate(value(rows)),
     )
 
 
@@ -70,6 +72,17 @@ def write_handoff(
     )
 
 
+def read_occasion(occasion: str) -> Statement[HandoffRow | None]:
+    return Statement(query("read_occasion"), {"occasion": occasion}, one_or_none(HandoffRow))
+
+
+def improve_handoff(handoff: Handoff, *, occasion: str, markdown: str) -> Statement[None]:
+    document = Jsonb(handoff.model_dump(mode="json"))
+    return Statement(
+        query("improve_handoff"), {"occasion": occasion, "document": document, "markdown": markdown}, nothing
+    )
+
+
 def newest_handoff(session: str) -> Statement[HandoffRow | None]:
     return Statement(query("read_handoff"), {"session": session}, one_or_none(HandoffRow))
 
@@ -92,8 +105,20 @@ def record_compaction(
     )  # fmt: skip
 
 
-def set_coherence(session: str, score: float, note: str | None) -> Statement[None]:
-    return Statement(query("set_coherence"), {"session": session, "score": score, "note": note}, nothing)
+def set_coherence(session: str, task: str, score: float, note: str | None, *, lowest: float) -> Statement[None]:
+    return Statement(
+        query("set_coherence"),
+        {"session": session, "task": task, "score": score, "note": note, "lowest": lowest},
+        nothing,
+    )
+
+
+def read_notice(notice: int) -> Statement[NoticeRow | None]:
+    return Statement(query("read_notice"), {"notice": notice}, one_or_none(NoticeRow))
+
+
+def note_delivery(notice: int, problem: str | None) -> Statement[None]:
+    return Statement(query("note_delivery"), {"notice": notice, "problem": problem}, nothing)
 
 
 def search_messages(session: str, words: str, *, limit: int = 10) -> Statement[list[StoredMessage]]:

@@ -189,6 +189,8 @@ class NoticeRow(Row):
     at: datetime
     acknowledged_at: datetime | None
     correction: str | None
+    delivered_at: datetime | None = None
+    delivery_error: str | None = None
 
 
 class HandoffRow(Row):
@@ -219,6 +221,8 @@ class Restored(Row):
     corrections: tuple[str, ...]
     interruption: str | None
     pending: tuple[str, ...]
+    worked: tuple[dict[str, Json], ...] = ()
+    handoff: str | None = None
 
 
 class HandoffFacts(Row):

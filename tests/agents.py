@@ -343,6 +343,10 @@ def respond_and_tell(messages: list[Any], info: Any) -> Any:
     sent = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
     note("sent", {"task": this_task(), "messages": sent, "tokens": measured(sent)})
     prompt = str(getattr(messages[-1].parts[-1], "content", ""))
+    if "An interruption ends this context" in json.dumps(sent):
+        if os.environ.get("TEST_SCRIBE") == "fails":
+            raise RuntimeError("no words today")
+        return ModelResponse(parts=say("I was waiting at the gate; the user hates Sundays."))
     if "context summarization assistant" in json.dumps(sent):
         match os.environ.get("TEST_SUMMARISER", "fine"):
             case "fails":

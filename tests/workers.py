@@ -35,6 +35,7 @@ class Place:
             "PERDURE_PORT": "0",
             "PERDURE_HEARTBEAT_SECONDS": "1",
             "PERDURE_DEMO_PACE": "0",
+            "PERDURE_HANDOFF_SECONDS": "0",
             "TEST_WORLD": str(self.folder),
             "PYTHONPATH": str(ROOT),
             **given,

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Annotated, get_args
 
 import typer
@@ -25,11 +26,12 @@ from agent.cli.screen import (
     took,
 )
 from agent.client import AgentClient
-from store.types import EventRow, Json, TaskStatus
+from store.types import EventRow, Json, NoticeRow, TaskStatus
 
 POLL_SECONDS = 0.25
 MOST_EVENTS = 1000
 LAST_MESSAGES = 40
+LAST_NOTICES = 3
 OVERLAP = timedelta(seconds=5)
 """Events of different sessions may become visible a little out of order of their time."""
 
@@ -81,17 +83,28 @@ def show(
         console.print(
             f"… {hidden} earlier messages; all of them: perdure show {session} --all", markup=False, style="dim"
         )
-    for stored in messages[hidden:]:
+    untold = list(told_of)
+    for stored, following in pairwise([*messages[hidden:], None]):
+        assert stored is not None
         for line in told(stored.message):
             console.print(line)
-    for notice in told_of:
-        console.print(Text(f"notice {notice.notice_id}  ", "bold yellow") + Text(harmless(notice.body)))
+        # A notice stands where its interruption was: after the input of the task that it touched.
+        if following is None or following.task_id != stored.task_id or stored.message.get("kind") == "request":
+            for notice in [notice for notice in untold if notice.task_id == stored.task_id]:
+                untold.remove(notice)
+                say_notice(notice)
+    for notice in untold if not hidden else untold[-LAST_NOTICES:]:
+        say_notice(notice)
     for question in questions:
         console.print(
             Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
         )
         console.print(f"  perdure approve {question.task_id} {question.call_id}", markup=False)
         console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...", markup=False)
+
+
+def say_notice(notice: NoticeRow) -> None:
+    console.print(Text(f"notice {notice.notice_id}  ", "bold yellow") + Text(harmless(notice.body)))
 
 
 def told(message: Json) -> list[Text]:

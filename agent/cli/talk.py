@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.screen import brief, connected, console, living_workers
+from agent.cli.screen import brief, connected, console, harmless, living_workers
 from agent.client import AgentClient, Task
 from agent.config import read_settings
 from agent.home import open_home
@@ -97,6 +97,9 @@ def answer_to(client: AgentClient, task: Task) -> None:
     while True:
         with console.status("…"):
             state = task.settled_status()
+        for notice in client.session(task.session_id).notices():
+            if notice.task_id == task.id:
+                console.print(f"notice {notice.notice_id}  {harmless(notice.body)}", style="yellow", markup=False)
         if state != "waiting":
             break
         for question in task.questions():

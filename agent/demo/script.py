@@ -19,6 +19,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 Part = TextPart | ToolCallPart
 
+BRIEFING = "The work stopped between two steps. Nothing has to be done again: go on with the next step of the plan."
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -34,6 +36,8 @@ class Turn:
 
 def scripted(write: Callable[[Turn], Sequence[Part]]) -> FunctionModel:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if (info.instructions or "").startswith("An interruption ends this context"):
+            return ModelResponse(parts=[TextPart(BRIEFING)])
         return ModelResponse(parts=list(write(read_turn(messages))))
 
     return FunctionModel(respond, model_name="scripted")

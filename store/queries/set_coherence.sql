@@ -1,2 +1,2 @@
--- The session's status says how much of its state the last context held.
-UPDATE agent.sessions SET coherence = %(score)s, coherence_note = %(note)s WHERE session_id = %(session)s
+-- The session's status says how much of its state the last context held; its user is told when it is too little.
+SELECT agent.set_coherence(%(session)s, %(task)s, %(score)s::real, %(note)s, %(lowest)s::real)

@@ -15,6 +15,7 @@ from tests.workers import Place, Worker, eventually
 
 Hire = Callable[..., Worker]
 AGENT = "tests.agents:planner"
+FAST = "tests.fast:planner"
 
 
 def text_of(request: dict[str, Any]) -> str:
@@ -24,9 +25,9 @@ def text_of(request: dict[str, Any]) -> str:
 def test_after_kill_9_the_next_request_knows_everything_and_the_user_is_told_once(
     client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
 ) -> None:
-    doomed = hire(AGENT)
+    doomed = hire(FAST)
     client.enqueue("planner", "You must never dredge on Sundays. Hello.", session="s-1")
-    for turn in range(20):
+    for turn in range(100):
         client.enqueue("planner", f"turn {turn}", session="s-1")
     task = client.enqueue("planner", "plan it", session="s-1")
     eventually(lambda: place.world("ran"))
@@ -40,7 +41,7 @@ def test_after_kill_9_the_next_request_knows_everything_and_the_user_is_told_onc
     text = text_of(request)
     order = [
         text.index(part)
-        for part in ("never dredge on Sundays", "build the harbour", "2 of 4 done", "use stone", "turn 19")
+        for part in ("never dredge on Sundays", "build the harbour", "2 of 4 done", "use stone", "turn 99")
     ]
     assert order == sorted(order), "state first, then the recent turns"
     assert request["messages"][-1]["instructions"] == "You are the harbour master."
@@ -131,7 +132,7 @@ def test_a_long_session_on_a_small_window(
     window: int,
 ) -> None:
     monkeypatch.setenv("TEST_SUMMARISER", summariser)
-    hire("tests.fast:planner", context_window=window)
+    hire(FAST, context_window=window)
     with psycopg.connect(place.url) as connection:
         client.enqueue("planner", "You must never dredge on Sundays.", session="long", connection=connection)
         for turn in range(turns):
@@ -162,7 +163,7 @@ def test_a_long_session_on_a_small_window(
 
 
 def test_resuming_costs_a_fifth_of_the_whole_history_at_most(client: AgentClient, place: Place, hire: Hire) -> None:
-    doomed = hire("tests.fast:planner")
+    doomed = hire(FAST)
     with psycopg.connect(place.url) as connection:
         for turn in range(200):
             client.enqueue("planner", f"turn {turn}: " + "words " * 30, session="s-1", connection=connection)
@@ -171,7 +172,7 @@ def test_resuming_costs_a_fifth_of_the_whole_history_at_most(client: AgentClient
     doomed.kill()
     before = place.world("sent")
     (place.folder / "open").write_text("")
-    hire("tests.fast:planner")
+    hire(FAST)
     assert task.result(timeout=60) == "the harbour stands"
     resumed = place.world("sent")[len(before)]
     assert resumed["tokens"] <= 0.2 * before[-1]["tokens"]
@@ -180,7 +181,7 @@ def test_resuming_costs_a_fifth_of_the_whole_history_at_most(client: AgentClient
 
 
 def test_a_message_larger_than_the_window_is_clamped_with_a_note(client: AgentClient, place: Place, hire: Hire) -> None:
-    hire("tests.fast:planner", context_window=2000)
+    hire(FAST, context_window=2000)
     task = client.enqueue("planner", "start " + "x" * 40_000 + " end", session="s-1")
     assert task.result(timeout=30).startswith("noted: start")
     [request] = place.world("sent")
@@ -210,3 +211,64 @@ def test_a_provider_that_finds_a_request_too_long_gets_a_shorter_one(
         answer = client.enqueue("strict", f"turn {turn} " + "words " * 40, session="s-1").result(timeout=30)
         assert answer.startswith("fits")
     assert client.session("s-1").read().compactions >= 1
+
+
+def interrupt(client: AgentClient, place: Place, hire: Hire, **settings: object) -> None:
+    """One task in the middle of its plan, killed and gone on with."""
+    doomed = hire(AGENT, **settings)
+    task = client.enqueue("planner", "plan it", session="s-1")
+    eventually(lambda: place.world("ran"))
+    doomed.kill()
+    (place.folder / "open").write_text("")
+    hire(AGENT, **settings)
+    assert task.result(timeout=30) == "the harbour stands"
+
+
+def test_the_agents_model_adds_to_the_handoff_what_the_facts_leave_out(
+    client: AgentClient, place: Place, hire: Hire
+) -> None:
+    interrupt(client, place, hire, handoff_seconds=10)
+    handoff = eventually(lambda: (row := client.session("s-1").handoff()) and row.document["briefing"] and row)
+    assert "## In the agent's own words\n\nI was waiting at the gate" in handoff.markdown
+    assert handoff.document["working_on"] == "build the harbour", "the facts stay"
+
+
+def test_a_model_that_has_no_words_leaves_the_facts_as_they_are(
+    client: AgentClient, place: Place, hire: Hire, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SCRIBE", "fails")
+    interrupt(client, place, hire, handoff_seconds=10)
+    improved = "SELECT output FROM dbos.operation_outputs WHERE function_name = 'handoff.improve'"
+    assert eventually(lambda: db.execute(improved).fetchall()) == [("false",)]
+    handoff = client.session("s-1").handoff()
+    assert handoff is not None and handoff.document["briefing"] is None
+    assert handoff.document["working_on"] == "build the harbour"
+
+
+def test_a_state_that_does_not_fit_the_window_marks_the_session_and_is_told(
+    client: AgentClient, place: Place, hire: Hire, db: psycopg.Connection
+) -> None:
+    worker = hire(FAST)
+    for rule in range(12):
+        client.enqueue("planner", f"You must never use stone number {rule}: " + "very bad " * 40, session="s-1")
+    task = client.enqueue("planner", "plan it", session="s-1")
+    eventually(lambda: place.world("ran"))
+    assert client.session("s-1").read().coherence is None
+    worker.kill()
+    (place.folder / "open").write_text("")
+    hire(FAST, context_window=900)
+    task.result(timeout=30)
+    seen = client.session("s-1").read()
+    assert seen.coherence is not None and seen.coherence < 0.7
+    assert "no room for: constraint" in str(seen.coherence_note)
+    assert [notice.kind for notice in client.session("s-1").notices()] == ["crash", "incoherent"]
+    assert "coherence.lost" in [event.kind for event in client.session("s-1").events()]
+
+
+def test_the_notebook_can_be_switched_off(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:
+    tools = "SELECT tools ? 'update_plan' FROM agent.agents WHERE name = 'echo'"
+    worker = hire("tests.agents:echo")
+    assert db.execute(tools).fetchall() == [(True,)]
+    worker.stop()
+    hire("tests.agents:echo", notebook="off")
+    assert db.execute(tools).fetchall() == [(False,)]

@@ -1,0 +1,2 @@
+-- Nothing changes; one notice.
+SELECT * FROM agent.notices WHERE notice_id = %(notice)s

@@ -1,0 +1,137 @@
+"""A notice reaches the outside: signed, tried again until it is received, and given up loudly."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from agent.client import AgentClient
+from store.types import NoticeRow
+from tests.workers import Place, Worker, eventually
+
+Hire = Callable[..., Worker]
+SECRET = "whsec_" + base64.b64encode(b"a secret of twenty-four b").decode()
+
+
+class Receiver(ThreadingHTTPServer):
+    """A real receiver: verifies each message, and refuses as many as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Reception)
+        self.refuse = 0
+        self.received: list[tuple[str, dict[str, Any]]] = []
+        self.tries = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+
+class Reception(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.tries += 1
+        if self.server.tries <= self.server.refuse:
+            self.send_response(503)
+        else:
+            told = Webhook(SECRET).verify(body, dict(self.headers.items()))
+            self.server.received.append((self.headers["webhook-id"], told))
+            self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def told(receiver: Receiver) -> dict[str, object]:
+    return {"webhook_url": receiver.url, "webhook_secret": SECRET, "webhook_retry_seconds": "0.1,0.1,0.1"}
+
+
+def told_of(client: AgentClient) -> NoticeRow:
+    [notice] = eventually(client.session("s-1").notices)
+    return notice
+
+
+def crash(client: AgentClient, place: Place, hire: Hire, settings: dict[str, object], times: int = 1) -> None:
+    worker = hire("tests.agents:gate", **settings)
+    client.enqueue("gate", "wait", session="s-1")
+    for lives in range(1, times + 1):
+        eventually(lambda lives=lives: len(place.world("ran")) == lives)
+        worker.kill()
+        worker = hire("tests.agents:gate", **settings)
+
+
+def test_a_notice_is_signed_and_tried_until_it_is_received(
+    client: AgentClient, place: Place, hire: Hire, receiver: Receiver, told: dict[str, object]
+) -> None:
+    receiver.refuse = 2
+    crash(client, place, hire, told)
+    eventually(lambda: told_of(client).delivered_at)
+    assert receiver.tries == 3
+    [(identity, message)] = receiver.received
+    [notice] = client.session("s-1").notices()
+    assert identity == f"notice-{notice.notice_id}-1"
+    assert message["type"] == "notice.created"
+    assert message["data"]["body"] == notice.body
+    assert message["data"]["session_id"] == "s-1"
+
+
+def test_a_notice_that_nobody_receives_is_given_up_loudly(
+    client: AgentClient, place: Place, hire: Hire, receiver: Receiver, told: dict[str, object]
+) -> None:
+    receiver.refuse = 100
+    crash(client, place, hire, told)
+    eventually(lambda: told_of(client).delivery_error)
+    assert receiver.tries == 4
+    [notice] = client.session("s-1").notices()
+    assert notice.delivery_error == "the receiver answered 503"
+    assert "notice.undelivered" in [event.kind for event in client.session("s-1").events()]
+    assert (
+        f"notice {notice.notice_id} did not reach {receiver.url} and is given up"
+        in (place.folder / "worker.log").read_text()
+    )
+
+
+def test_restarts_in_quick_succession_do_not_send_one_message_each(
+    client: AgentClient, place: Place, hire: Hire, receiver: Receiver, told: dict[str, object]
+) -> None:
+    crash(client, place, hire, told, times=3)
+    eventually(lambda: told_of(client).times == 3)
+    eventually(lambda: told_of(client).delivered_at)
+    assert [message["type"] for _, message in receiver.received] == ["notice.created"], "the rest is told together"
+
+
+def test_care_begun_by_a_worker_that_died_is_finished_by_another(
+    client: AgentClient, place: Place, hire: Hire, receiver: Receiver, told: dict[str, object]
+) -> None:
+    receiver.refuse = 2
+    slow = {**told, "webhook_retry_seconds": "0.1,2,0.1"}
+    worker = hire("tests.agents:gate", **slow)
+    client.enqueue("gate", "wait", session="s-1")
+    eventually(lambda: place.world("ran"))
+    worker.kill()
+    worker = hire("tests.agents:gate", **slow)
+    eventually(lambda: receiver.tries == 2)
+    worker.kill()
+    hire("tests.agents:gate", **slow)
+    eventually(lambda: told_of(client).delivered_at)
+    assert receiver.received[0][1]["type"] == "notice.created"
