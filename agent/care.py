@@ -5,6 +5,7 @@ They are enqueued by the transaction that ends the interruption, and survive who
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,10 +18,11 @@ from agent.registry import Agents
 from agent.request import extract
 from agent.scribe import brief_with
 from steps import handoff, webhook
-from store import continuity, sessions
+from store import continuity, sessions, supervision
 from store.database import Database
 from store.documents import HandoffReason
 from store.exam import Examiner
+from store.statement import Statement
 from store.types import NoticeRow
 
 ROLL_UP_SECONDS = 60.0
@@ -53,6 +55,10 @@ def register_care(care: Care) -> None:
     async def deliver_notice(notice: int, times: int) -> None:  # pyright: ignore[reportUnusedFunction]
         await tell(care, notice, times)
 
+    @DBOS.workflow(name="deliver_alert")
+    async def deliver_alert(alert: int, moment: str) -> None:  # pyright: ignore[reportUnusedFunction]
+        await tell_alert(care, alert, moment)
+
 
 async def write(care: Care, session: str, task: str, reason: HandoffReason, occasion: str) -> None:
     async def step() -> float:
@@ -64,20 +70,59 @@ async def write(care: Care, session: str, task: str, reason: HandoffReason, occa
 
 
 async def tell(care: Care, notice: int, times: int) -> None:
-    """Send the notice out, again and again until it is received or has to be given up."""
-    address = care.address
-    if address is None:
+    """Send a notice out; those of restarts in quick succession together, when it is over."""
+    if care.address is None:
         return
     if times > 1:
         await DBOS.sleep_async(ROLL_UP_SECONDS)
 
-    async def step() -> str | None:
+    async def read() -> webhook.Message | None:
         told = await care.database.run(continuity.read_notice(notice))
-        if told is None or 1 < times < told.times:
+        return None if told is None or 1 < times < told.times else message_about(told, times)
+
+    await send(care, f"notice {notice}", read, lambda problem: continuity.note_delivery(notice, problem))
+
+
+async def tell_alert(care: Care, alert: int, moment: str) -> None:
+    """An alert is one line in the log and one message to the outside, and so is its end."""
+
+    async def say() -> None:
+        raised = await care.database.run(supervision.read_alert(alert))
+        if raised is not None and moment == "raised":
+            log.error("ALERT %s %s %s", raised.what, raised.did, raised.advice)
+        elif raised is not None:
+            log.info("alert resolved: %s", raised.what)
+
+    async def read() -> webhook.Message | None:
+        raised = await care.database.run(supervision.read_alert(alert))
+        if raised is None:
             return None
-        problem = await webhook.deliver(message_about(told, times), address)
+        told = raised.model_dump(mode="json", exclude={"delivered_at", "delivery_error"})
+        at = raised.resolved_at if moment == "resolved" and raised.resolved_at else raised.since
+        return webhook.Message(id=f"alert-{alert}-{moment}", type=f"alert.{moment}", at=at, data=told)
+
+    await record("alert.say", say)
+    await send(care, f"alert {alert}", read, lambda problem: supervision.note_alert(alert, problem))
+
+
+async def send(
+    care: Care,
+    what: str,
+    read: Callable[[], Awaitable[webhook.Message | None]],
+    noted: Callable[[str | None], Statement[None]],
+) -> None:
+    """Try again and again until the message is received or has to be given up."""
+    address = care.address
+    if address is None:
+        return
+
+    async def step() -> str | None:
+        message = await read()
+        if message is None:
+            return None
+        problem = await webhook.deliver(message, address)
         if problem is None:
-            await care.database.run(continuity.note_delivery(notice, None))
+            await care.database.run(noted(None))
         return problem
 
     for wait in (*address.waits, None):
@@ -88,8 +133,8 @@ async def tell(care: Care, notice: int, times: int) -> None:
             await DBOS.sleep_async(wait)
 
     async def give_up() -> None:
-        await care.database.run(continuity.note_delivery(notice, problem))
-        log.error("notice %d did not reach %s and is given up: %s", notice, address.url, problem)
+        await care.database.run(noted(problem))
+        log.error("%s did not reach %s and is given up: %s", what, address.url, problem)
 
     await record("webhook.give_up", give_up)
 

@@ -8,10 +8,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from store import continuity, effects, sessions, tasks, workers
+from store import continuity, effects, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
-from store.errors import NotFound, TaskFailed, TimedOut
+from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
+from store.plain import is_text
 from store.types import (
+    AlertRow,
+    BreakerRow,
+    DeadLetterRow,
     DoubtRow,
     EventRow,
     HandoffRow,
@@ -116,6 +120,32 @@ class AgentClient:
         """Refuse a waiting call; the model is told the reason."""
         return self._decide(tasks.decide(task_id, call_id, "denied", reason))
 
+    def dead_letters(self) -> list[DeadLetterRow]:
+        """Tasks that will not be tried again until a person says so, newest first."""
+        return self._link.run(supervision.list_dead_letters())
+
+    def retry(self, task_id: str, *, input: str | None = None) -> Task:
+        """Put a dead letter back. It goes on from its records; with another input, a new task takes its place."""
+        if input is not None and not (input.strip() and is_text(input)):
+            raise InvalidInput("the input is empty, or holds characters that are no text")
+        return Task(self._link, self._link.run(supervision.retry(task_id, input)))
+
+    def discard(self, task_id: str, *, reason: str | None = None) -> None:
+        """Leave a dead letter for good."""
+        self._link.run(supervision.discard(task_id, reason))
+
+    def alerts(self, *, resolved: bool = False) -> list[AlertRow]:
+        """What a person should know, newest first; those that are over only when asked for."""
+        return self._link.run(supervision.list_alerts(all_of_them=resolved))
+
+    def breakers(self) -> list[BreakerRow]:
+        """What has crashed too often and waits."""
+        return self._link.run(supervision.list_breakers())
+
+    def workers(self) -> list[WorkerRow]:
+        """All that were ever known, newest first."""
+        return self._link.run(workers.list_workers())
+
     def _decide(self, statement: Any) -> Task | None:
         next_id = self._link.run(statement)
         return Task(self._link, next_id) if next_id else None
@@ -155,7 +185,7 @@ class Task:
         return self._link.run(tasks.list_questions(task=self.id))
 
     def continuation(self) -> Task | None:
-        """The task that goes on from this one, when this one waited and was answered."""
+        """The task that goes on from this one: when it waited and was answered, or had to be replaced."""
         next_id = self._link.run(tasks.find_continuation(self.id))
         return Task(self._link, next_id) if next_id else None
 
@@ -181,6 +211,9 @@ class Task:
             row = followed.read()
             if status == "done":
                 return row.output
+            if status == "cancelled" and (following := followed.continuation()) is not None:
+                followed = following
+                continue
             raise TaskFailed(f"task {row.task_id} is {status}: {row.error or 'no reason was recorded'}")
 
 

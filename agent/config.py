@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = Field(5, ge=0.1, le=3600)
     drain_seconds: float = Field(20, ge=0, le=86_400)
     backoff_seconds: Seconds = (5, 30, 120, 600)
+    isolate_after: int = Field(2, ge=1)
+    isolation_memory_mb: int = Field(2048, ge=128)
+    memory_mb: int | None = Field(None, ge=128)
     crash_limit: int = Field(3, ge=1)
     crash_window_seconds: float = Field(3600, gt=0)
     stall_seconds: float = Field(300, gt=0)
@@ -54,7 +57,10 @@ class Settings(BaseSettings):
     @field_validator("backoff_seconds", "webhook_retry_seconds", mode="before")
     @classmethod
     def _numbers(cls, given: Any) -> Any:
-        return tuple(float(part) for part in given.split(",")) if isinstance(given, str) else given
+        seconds = tuple(float(part) for part in given.split(",")) if isinstance(given, str) else given
+        if not seconds or not all(0 <= each <= 1_000_000 for each in seconds):
+            raise ValueError("seconds, separated by commas, as in 5,30,120,600")
+        return seconds
 
     @field_validator("agents", mode="after")
     @classmethod

@@ -44,7 +44,8 @@ def assemble(stored: Iterable[StoredMessage], task: OpenedTask) -> list[Placed]:
         root = roots.get(row.continues, row.continues) if row.continues else row.task_id
         roots[row.task_id] = root
         exchanges[root] = [*exchanges.pop(root, []), row]
-    continued = exchanges.pop(roots[task.continues]) if task.continues in roots else []
+    is_continuing = task.kind == "continuation" and task.continues in roots
+    continued = exchanges.pop(roots[task.continues]) if is_continuing and task.continues else []
     history: list[Placed] = []
     for rows in exchanges.values():
         history.extend(closed(rows, WAITING if rows[-1].is_waiting else UNANSWERED))

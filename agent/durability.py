@@ -6,7 +6,7 @@ import copy
 import hashlib
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -23,13 +23,15 @@ from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 
 from agent import tools
+from agent.breaker import ToolBreakers
 from agent.notebook import NAMES, notebook
-from agent.recorder import Execution, current, fenced, is_recording, record
+from agent.recorder import Execution, WrongCall, current, fenced, is_recording, lost, record
 from agent.request import Budget, FittedRequests
 from agent.serializer import pack, unpack
 from agent.tools import Effect, Policy, Pure, policy_of
+from agent.watch import StepAborted, watched
 from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
-from store import effects
+from store import effects, supervision
 from store.database import Database
 from store.plain import CannotStore, storable
 
@@ -48,28 +50,32 @@ class ToolError(Exception):
     """A tool raised; the kind and the message are those it was recorded with."""
 
 
-def make_durable(
-    agent: Agent[Any, Any],
-    database: Database,
-    *,
-    model: str | None,
-    time_limit: float,
-    budget: Budget,
-    with_notebook: bool,
-) -> Agent[Any, Any]:
+@dataclass(frozen=True)
+class Terms:
+    """On what terms agents are made durable."""
+
+    database: Database
+    budget: Budget
+    model: str | None = None
+    with_notebook: bool = True
+    breakers: ToolBreakers = field(default_factory=ToolBreakers)
+    stall_seconds: float = 300
+
+
+def make_durable(agent: Agent[Any, Any], terms: Terms) -> Agent[Any, Any]:
     """A copy of the agent whose model requests and tool calls are recorded steps."""
     durable = copy.copy(agent)
-    if model is not None:
-        durable._model = model
+    if terms.model is not None:
+        durable._model = terms.model
     _offer_deferral(durable)
     durable._constructor_dynamic_toolset_count = len(agent._dynamic_toolsets)
     root = agent.root_capability
     assert isinstance(root, CombinedCapability)
     durable._root_capability = CombinedCapability(
-        [RecordedTools(database), FittedRequests(database, budget), *root.capabilities]
+        [RecordedTools(terms), FittedRequests(terms.database, terms.budget), *root.capabilities]
     )
-    if with_notebook and not _has_tools_named(agent, NAMES):
-        durable._user_toolsets = [*agent._user_toolsets, notebook(database)]
+    if terms.with_notebook and not _has_tools_named(agent, NAMES):
+        durable._user_toolsets = [*agent._user_toolsets, notebook(terms.database)]
     requests = DBOSDurability[Any](
         name=agent.name,
         model_step_config=cast(
@@ -80,7 +86,6 @@ def make_durable(
                 "interval_seconds": FIRST_RETRY_SECONDS,
                 "backoff_rate": 2.0,
                 "should_retry": is_worth_retrying,
-                "timeout_seconds": time_limit,
             },
         ),
     )
@@ -114,16 +119,14 @@ def is_worth_retrying(error: BaseException) -> bool:
     """Whether the same request may be answered later: limits, overload, faults and silence; not refusals."""
     if isinstance(error, failures.ModelHTTPError):
         return error.status_code in (408, 409, 425, 429) or error.status_code >= 500
-    return (
-        isinstance(error, (*TRANSIENT, TimeoutError, ConnectionError)) or type(error).__name__ == "DBOSStepTimeoutError"
-    )
+    return isinstance(error, (*TRANSIENT, TimeoutError, ConnectionError))
 
 
 @dataclass
 class RecordedTools(AbstractCapability[Any]):
     """Makes every tool call exactly one recorded step, and every effect one entry on the ledger."""
 
-    database: Database
+    terms: Terms
 
     def get_ordering(self) -> CapabilityOrdering:
         return CapabilityOrdering(position="outermost")
@@ -147,9 +150,10 @@ class RecordedTools(AbstractCapability[Any]):
             input=_input(args),
         )
 
-        execute = self._keyed(made, handler, args)
+        execute = self._keyed(execution, made, handler, args)
 
         async def step() -> dict[str, Any]:
+            await self._pass_breaker(execution, made)
             match _policy(ctx, tool_def):
                 case Pure():
                     done = await call_pure(made, execute)
@@ -173,7 +177,9 @@ class RecordedTools(AbstractCapability[Any]):
         made = Call(tool=name, call_id=call_id, idempotency_key=key, input=_input(output))
 
         async def step() -> dict[str, Any]:
-            done = await self._effect(execution, made, tools.UNMARKED, ctx, {}, self._keyed(made, handler, output))
+            done = await self._effect(
+                execution, made, tools.UNMARKED, ctx, {}, self._keyed(execution, made, handler, output)
+            )
             return done.model_dump(mode="json")
 
         recorded = ToolRecord.model_validate(await record(f"tool.{name}", step))
@@ -183,13 +189,27 @@ class RecordedTools(AbstractCapability[Any]):
             )
         return _told(recorded, made)
 
-    def _keyed(self, call: Call, handler: Callable[[Any], Any], given: Any) -> Execute:
-        """Runs a handler under the call's key, and gives its result as JSON data."""
+    async def _pass_breaker(self, execution: Execution, call: Call) -> None:
+        """A tool that took many sessions down is not called again before one call has been tried."""
+        task = execution.task
+        if scope := self.terms.breakers.holding(task.agent, call.tool):
+            waiting = supervision.wait_for_tool(task.task_id, execution.owner, scope)
+            await fenced(self.terms.database, waiting, task.task_id)
+            raise lost(task.task_id)
+
+    def _keyed(self, execution: Execution, call: Call, handler: Callable[[Any], Any], given: Any) -> Execute:
+        """Runs a handler under the call's key, watched, and gives its result as JSON data."""
+        task = execution.task.task_id
 
         async def execute() -> Any:
             token = tools._key.set(call.idempotency_key)
             try:
-                return pack(await handler(given))
+                async with watched(f"tool.{call.tool}", task, execution.owner):
+                    return pack(await handler(given))
+            except StepAborted as aborted:
+                stalled = supervision.stall(task, execution.owner, step=str(aborted), seconds=self.terms.stall_seconds)
+                await fenced(self.terms.database, stalled, task)
+                raise lost(task) from None
             finally:
                 tools._key.reset(token)
 
@@ -215,11 +235,13 @@ class RecordedTools(AbstractCapability[Any]):
             policy=policy.in_doubt,
         )
 
-        verify = self._keyed(call, partial(_ask_the_world, policy.verify, ctx), args) if policy.verify else None
+        verify = (
+            self._keyed(execution, call, partial(_ask_the_world, policy.verify, ctx), args) if policy.verify else None
+        )
         return await call_effect(
             call,
             policy.in_doubt,
-            start=lambda: fenced(self.database, opening, execution.task.task_id),
+            start=lambda: fenced(self.terms.database, opening, execution.task.task_id),
             execute=execute,
             verify=verify,
         )
@@ -228,7 +250,9 @@ class RecordedTools(AbstractCapability[Any]):
 def _told(recorded: ToolRecord, made: Call) -> Any:
     """Give the agent what the record says, alike on the first run and on every recovery."""
     if recorded.call_id != made.call_id:
-        raise ToolError(f"the record of call {recorded.call_id} stands where {made.call_id} is made")
+        raise WrongCall(
+            f"{recorded.tool} call {recorded.call_id} is on record where the code now makes {made.tool} call {made.call_id}"
+        )
     note = recorded.note or ""
     match recorded.outcome:
         case "returned" | "unknown":

@@ -16,10 +16,13 @@ from dbos._dbos import _get_dbos_instance
 from dbos._utils import GlobalParams, retriable_postgres_exception
 
 from agent.serializer import JsonSerializer
+from agent.watch import abandoned
 from store.types import WorkerId
 
 QUEUE = "perdure"
 CARE_QUEUE = "perdure_care"
+ISOLATION_QUEUE = "perdure_isolation"
+"""Where suspects wait. Only a process that runs nothing else takes from it."""
 CARE_CONCURRENCY = 16
 CARE_POLL_SECONDS = 0.5
 APPLICATION = "perdure"
@@ -65,9 +68,12 @@ def configure(url: str, worker: WorkerId) -> None:
     DBOS(config=config)
 
 
-async def launch(concurrency: int) -> None:
+async def launch(concurrency: int, *, is_isolated: bool = False) -> None:
     """Begin to take tasks. Launched on the running loop, so that workflows and HTTP share it."""
+    DBOS.listen_queues([ISOLATION_QUEUE] if is_isolated else [QUEUE, CARE_QUEUE])
     DBOS.launch()
+    if is_isolated:
+        return
     await DBOS.register_queue_async(
         QUEUE,
         partition_concurrency=1,
@@ -80,6 +86,9 @@ async def launch(concurrency: int) -> None:
         worker_concurrency=CARE_CONCURRENCY,
         polling_interval_sec=CARE_POLL_SECONDS,
         on_conflict="always_update",
+    )
+    await DBOS.register_queue_async(
+        ISOLATION_QUEUE, worker_concurrency=1, polling_interval_sec=POLL_SECONDS, on_conflict="always_update"
     )
     _keep_own_concurrency(concurrency)
 
@@ -112,6 +121,12 @@ def active_tasks() -> list[str]:
     return _get_dbos_instance()._active_workflows_set.activeList()
 
 
+def tasks_at_work() -> list[str]:
+    """Without those that a blocked thread holds and that belong to somebody else by now."""
+    given_up = abandoned()
+    return [task for task in active_tasks() if task not in given_up]
+
+
 def stop_taking() -> None:
     for event in _get_dbos_instance().background_thread_stop_events:
         event.set()
@@ -120,7 +135,9 @@ def stop_taking() -> None:
 async def drain(seconds: float) -> list[str]:
     """Let running tasks go on for a while; those that still run are stopped where they stand."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while (left := active_tasks()) and asyncio.get_running_loop().time() < deadline:
+    while (
+        left := [task for task in active_tasks() if task not in abandoned()]
+    ) and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.05)
     running: list[asyncio.Task[Any]] = [task for task in _get_dbos_instance()._workflow_tasks if not task.done()]
     for task in running:
@@ -128,6 +145,16 @@ async def drain(seconds: float) -> list[str]:
     if running:
         await asyncio.wait(running, timeout=2)
     return left
+
+
+async def finish_one(stop: asyncio.Event, patience: float) -> None:
+    """Wait until one task has come and gone, and take no second."""
+    deadline = asyncio.get_running_loop().time() + patience
+    while not active_tasks() and not stop.is_set() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.02)
+    stop_taking()
+    while active_tasks() and not stop.is_set():
+        await asyncio.sleep(0.02)
 
 
 async def destroy() -> None:

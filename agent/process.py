@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from pathlib import Path
 
 import psutil
+
+from store.types import WorkerId
 
 
 def host() -> str:
@@ -45,3 +48,7 @@ def _place() -> str:
     except OSError:
         boot, space = f"{psutil.boot_time():.0f}", "-"
     return f"{host()}/{boot}/{space}"
+
+
+def new_worker_id() -> WorkerId:
+    return WorkerId(f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dbos import DBOS
 from dbos._context import current_owner_xid
-from dbos._error import DBOSWorkflowConflictIDError
+from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
 from store.database import Database
 from store.errors import Fenced
@@ -109,3 +109,20 @@ async def fenced(database: Database, statement: Statement[T], task: TaskId) -> T
 def lost(task: TaskId) -> BaseException:
     """Stops an execution without recording an outcome: the task belongs to its owner, or to the queue."""
     return DBOSWorkflowConflictIDError(task)
+
+
+def misfit(error: BaseException) -> str | None:
+    """Where the code of today asks for another step than the one on record, if that is what the error says."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, DBOSUnexpectedStepError):
+            _, step, expected, recorded = seen.inputs
+            return f"step {step} is on record as {recorded}, and the code now asks for {expected}"
+        if isinstance(seen, WrongCall):
+            return str(seen)
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+class WrongCall(Exception):
+    """The record of another call stands where this one is made."""

@@ -13,9 +13,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from agent.durability import has_durability, make_durable
-from agent.request import Budget
-from store.database import Database
+from agent.durability import Terms, has_durability, make_durable
 from store.errors import Misconfigured
 from store.types import AgentCard
 
@@ -44,21 +42,11 @@ def load_agents(references: Iterable[str]) -> Agents:
     return agents
 
 
-def make_all_durable(
-    agents: Agents,
-    database: Database,
-    *,
-    model: str | None,
-    time_limit: float,
-    budget: Budget,
-    with_notebook: bool = True,
-) -> Agents:
+def make_all_durable(agents: Agents, terms: Terms) -> Agents:
     durable: dict[str, Agent[Any, Any]] = {}
     for name, agent in agents.items():
         try:
-            durable[name] = make_durable(
-                agent, database, model=model, time_limit=time_limit, budget=budget, with_notebook=with_notebook
-            )
+            durable[name] = make_durable(agent, terms)
         except UserError as error:
             raise Misconfigured(f"The agent {name!r} cannot be made durable: {_one_line(error)}") from error
     return durable

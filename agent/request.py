@@ -6,6 +6,7 @@ agree with it: only the response is recorded. See docs/decisions/0006-context-in
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai_harness.compaction import (
@@ -66,6 +68,8 @@ class Budget:
     window: int | None
     examiner: Examiner | None = None
     """Who sits the exam on a summary, beside the check of facts."""
+    silence_seconds: float = 300
+    """How long a model may say nothing before the request is taken for failed."""
     learned: dict[str, int] = field(default_factory=dict[str, int])
     """Windows that turned out smaller than they were taken for, by model."""
 
@@ -115,15 +119,28 @@ class FittedModel(WrapperModel):
         draft = await self._fit(execution, model_request_parameters)
         fitted = draft.clamped()
         try:
-            response = await super().request(fitted, model_settings, model_request_parameters)
+            response = await self._send(fitted, model_settings, model_request_parameters)
         except failures.ModelContextWindowExceededError:
             # The provider counts otherwise than we do: once more, with about half as much.
             self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(model_request_parameters))
             draft = await self._fit(execution, model_request_parameters)
             fitted = draft.clamped()
-            response = await super().request(fitted, model_settings, model_request_parameters)
+            response = await self._send(fitted, model_settings, model_request_parameters)
         notes = {**(response.metadata or {}), "perdure": {**asked(self.wrapped, fitted), **draft.notes}}
         return replace(response, metadata=notes)
+
+    async def _send(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        """Streamed where the model can, so that every piece of the answer is a sign of life."""
+        silence = self._budget.silence_seconds
+        async with asyncio.timeout(silence) as limit:
+            if not can_stream(self.wrapped):
+                return await self.wrapped.request(messages, settings, parameters)
+            async with self.wrapped.request_stream(messages, settings, parameters) as stream:
+                async for _ in stream:
+                    limit.reschedule(asyncio.get_running_loop().time() + silence)
+            return stream.get()
 
     async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
         task = execution.task
@@ -241,6 +258,14 @@ class FittedModel(WrapperModel):
             continuity.set_coherence(task.session_id, task.task_id, graded.score, note, lowest=COHERENT)
         )
         execution.is_recovering = False
+
+
+def can_stream(model: Model) -> bool:
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    if isinstance(model, FunctionModel):
+        return model.stream_function is not None
+    return type(model).request_stream is not Model.request_stream
 
 
 class Draft:

@@ -17,24 +17,31 @@ import uvicorn
 
 from agent import engine, log
 from agent.api import build_api
+from agent.breaker import ToolBreakers
 from agent.care import Care, register_care
-from agent.config import Settings
+from agent.config import Settings, read_settings
+from agent.durability import Terms
 from agent.home import Home, open_home
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
 from agent.request import Budget
 from agent.scribe import examine_with
 from agent.supervisor import Supervisor
+from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
 from steps.webhook import Address
-from store import schema, tasks, workers
-from store.database import Database, check
-from store.errors import Misconfigured
+from store import schema, supervision, tasks, workers
+from store.database import Database, Link, check
+from store.errors import Fenced, Misconfigured
+from store.supervision import CrashPolicy
 from store.types import WorkerId
 
 FAREWELL_SECONDS = 10.0
 """How long the last words of a planned stop may take."""
+
+TRIAL_SECONDS = 30.0
+"""How long a process waits for the suspect it was made for."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -77,26 +84,13 @@ async def _serve(
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
-        supervisor = Supervisor(
-            database, version=release(), agents=list(agents), beat_seconds=settings.heartbeat_seconds
-        )
-        examiner = examine_with(settings.exam_model) if settings.exam_model else None
-        budget = Budget(settings.context_fraction, settings.keep_messages, settings.context_window, examiner)
-        durable = make_all_durable(
-            agents,
-            database,
-            model=settings.model,
-            time_limit=settings.stall_seconds,
-            budget=budget,
-            with_notebook=settings.notebook,
-        )
-        engine.configure(home.url, supervisor.worker)
-        register_workflow(durable, database, lambda: supervisor.worker)
-        register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
-        await supervisor.register()
+        supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
         supervisor.start()
+        replacing = asyncio.Event()
+        watchdog = _watchdog(settings, home, supervisor, stop, replacing)
+        watchdog.start()
         api = build_api(database, lambda: not stop.is_set(), console=console, keys=settings.api_keys)
         server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -107,10 +101,114 @@ async def _serve(
             await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
         except TimeoutError:
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
+        watchdog.stop()
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(serving, FAREWELL_SECONDS)
+        if replacing.is_set():
+            begin_anew(home)
         depart(home, run_file)
+
+
+async def _furnish(
+    settings: Settings, database: Database, agents: Agents, *, isolated_as: WorkerId | None = None
+) -> tuple[Supervisor, Agents]:
+    """Everything a worker needs, known to DBOS and to the others, and not yet at work."""
+    breakers = ToolBreakers()
+    supervisor = Supervisor(
+        database,
+        version=release(),
+        agents=list(agents),
+        beat_seconds=settings.heartbeat_seconds,
+        policy=crash_policy(settings),
+        breakers=breakers,
+        isolated_as=isolated_as,
+    )
+    examiner = examine_with(settings.exam_model) if settings.exam_model else None
+    budget = Budget(
+        settings.context_fraction, settings.keep_messages, settings.context_window, examiner, settings.stall_seconds
+    )
+    terms = Terms(database, budget, settings.model, settings.notebook, breakers, settings.stall_seconds)
+    durable = make_all_durable(agents, terms)
+    engine.configure(database.url, supervisor.worker)
+    register_workflow(durable, database, lambda: supervisor.worker)
+    register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
+    await supervisor.register()
+    return supervisor, durable
+
+
+def run_trial(url: str, worker: WorkerId) -> NoReturn:
+    """Take one suspect, run it to its end, and leave."""
+    log.configure()
+    settings = read_settings()
+    agents = load_agents(settings.agents)
+    asyncio.run(_try_one(settings, url, agents, worker))
+    os._exit(0)
+
+
+async def _try_one(settings: Settings, url: str, agents: Agents, worker: WorkerId) -> None:
+    stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Database(url, size=2) as database:
+        supervisor, _ = await _furnish(settings, database, agents, isolated_as=worker)
+        await engine.launch(1, is_isolated=True)
+        supervisor.start()
+        watchdog = _watchdog(settings, None, supervisor, stop, stop)
+        watchdog.start()
+        await engine.finish_one(stop, TRIAL_SECONDS)
+        watchdog.stop()
+        await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
+        os._exit(0)
+
+
+def _watchdog(
+    settings: Settings, home: Home | None, supervisor: Supervisor, stop: asyncio.Event, replacing: asyncio.Event
+) -> Watchdog:
+    """Watches this worker; in a trial, where there is nothing to replace, the process just ends."""
+    link = Link(supervisor.url, size=1)
+
+    def give_up(step: Step) -> None:
+        with contextlib.suppress(Fenced):
+            link.run(supervision.stall(step.task, step.owner, step=step.name, seconds=settings.stall_seconds))
+
+    def report(what: str, stack: str) -> None:
+        link.run(
+            supervision.raise_alert(
+                f"blocked:{supervisor.worker}",
+                what=f"{what}. Worker {supervisor.worker}. Where:\n{stack[-2000:]}",
+                did="The task was aborted as hung, and the worker replaced.",
+                advice="Make the tool a plain function, or await what blocks: asyncio.to_thread.",
+            )
+        )
+        link.run(supervision.resolve_alert(f"blocked:{supervisor.worker}"))
+
+    async def replace() -> None:
+        replacing.set()
+        stop.set()
+
+    def replace_now() -> None:
+        link.run(workers.leave(supervisor.worker))
+        if home is None:
+            os._exit(0)
+        begin_anew(home)
+
+    return Watchdog(asyncio.get_running_loop(), settings.stall_seconds, Rescue(give_up, report, replace, replace_now))
+
+
+def begin_anew(home: Home) -> NoReturn:
+    """The same command in the same process, without what blocked it."""
+    if home.embedded is not None:
+        home.embedded.release()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "agent", *sys.argv[1:]])  # noqa: S606
+
+
+def crash_policy(settings: Settings) -> CrashPolicy:
+    return CrashPolicy(
+        settings.backoff_seconds, settings.isolate_after, settings.crash_limit, settings.crash_window_seconds
+    )
 
 
 async def _leave(settings: Settings, database: Database, supervisor: Supervisor) -> None:
@@ -124,7 +222,8 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
     await engine.destroy()
-    journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
+    if not supervisor.is_isolated:
+        journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
 
 
 async def _hand_over(database: Database, worker: WorkerId, left: Sequence[str]) -> None:

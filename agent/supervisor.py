@@ -6,20 +6,25 @@ import asyncio
 import os
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from agent import engine, process
+from agent.breaker import ToolBreakers
+from agent.isolation import Isolator
 from agent.log import log
-from store import continuity, workers
+from store import continuity, supervision, workers
 from store.database import Database, Link
 from store.errors import PerdureError, Unreachable
+from store.supervision import CrashPolicy
 from store.types import WorkerId, WorkerRow
 
 GLANCE_SECONDS = 0.5
 """How often the processes of this machine's other workers are looked at; costs no query."""
 
+
+TRIAL_GLANCE_SECONDS = 0.1
+"""The same while suspects are being tried, who should not wait for one another longer than they must."""
 
 TIMELY_BEATS = 2
 """Beats in time before a worker judges the silence of others: whoever was away itself cannot know."""
@@ -29,10 +34,6 @@ TEND_SECONDS = 60.0
 
 LOST_SECONDS = 60.0
 """A claim that has not begun to run for so long never will; a busy worker may need a while to begin many."""
-
-
-def new_worker_id() -> WorkerId:
-    return WorkerId(f"{process.host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
 
 
 class Heart(threading.Thread):
@@ -68,8 +69,24 @@ class Heart(threading.Thread):
 class Supervisor:
     """Keeps one worker known as alive. `worker` changes only when others have declared it dead."""
 
-    def __init__(self, database: Database, *, version: str, agents: Sequence[str], beat_seconds: float) -> None:
-        self.worker = new_worker_id()
+    def __init__(
+        self,
+        database: Database,
+        *,
+        version: str,
+        agents: Sequence[str],
+        beat_seconds: float,
+        policy: CrashPolicy,
+        breakers: ToolBreakers,
+        isolated_as: WorkerId | None = None,
+    ) -> None:
+        self.worker = isolated_as or process.new_worker_id()
+        self.is_isolated = isolated_as is not None
+        self._policy = policy
+        self._breakers = breakers
+        self._isolator = Isolator(
+            database, version=version, beat_seconds=beat_seconds, on_end=lambda worker: self._adopt([worker])
+        )
         self._database = database
         self._version = version
         self._agents = agents
@@ -79,6 +96,10 @@ class Supervisor:
         self._is_cut_off = False
         self._tended = 0.0
         self._loop: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        return self._database.url
 
     async def register(self) -> None:
         known = process.identity()
@@ -97,12 +118,15 @@ class Supervisor:
 
     def start(self) -> None:
         self._heart.start()
+        if self.is_isolated:
+            return  # whoever is on trial judges nobody
         self._loop = asyncio.create_task(self._run(), name="perdure-supervisor")
 
     async def stop(self) -> None:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
+            await self._isolator.stop()
         await asyncio.to_thread(self._heart.stop)
 
     async def _run(self) -> None:
@@ -115,8 +139,11 @@ class Supervisor:
                 next_look = now + self._beat_seconds
                 await self._turn(self._look_around)
             elif gone := self._gone():
-                await self._turn(partial(self._adopt, gone, judge_silence=False))
-            await asyncio.sleep(min(GLANCE_SECONDS, self._beat_seconds))
+                await self._turn(partial(self._adopt, gone))
+            if self._isolator.is_active:
+                await self._turn(self._isolator.turn)
+            pause = TRIAL_GLANCE_SECONDS if self._isolator.is_active else GLANCE_SECONDS
+            await asyncio.sleep(min(pause, self._beat_seconds))
 
     async def _turn(self, work: Callable[[], Awaitable[None]]) -> None:
         """One try; what fails is tried again at the next turn. A database that is away is said once, and its return."""
@@ -137,10 +164,15 @@ class Supervisor:
         self._neighbours = [row for row in living if row.worker_id != self.worker]
         await self._adopt(self._gone(), judge_silence=self._heart.timely >= TIMELY_BEATS)
         await self._free_lost()
+        self._breakers.learn(await self._database.try_once(supervision.tend_breakers()))
+        await self._isolator.turn()
         await self._tend()
 
-    async def _adopt(self, gone: list[str], *, judge_silence: bool) -> None:
-        adopted = await self._database.try_once(workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence))
+    async def _adopt(self, gone: list[str], *, judge_silence: bool = False) -> None:
+        adopting = workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence, policy=self._policy)
+        adopted = await self._database.try_once(adopting)
+        if adopted:
+            self._isolator.expect()
         self._neighbours = [row for row in self._neighbours if row.worker_id not in gone]
         for dead in sorted({row.worker for row in adopted}):
             count = sum(row.worker == dead for row in adopted)
@@ -159,7 +191,7 @@ class Supervisor:
             await self._database.try_once(continuity.tend_checkpoints(self.worker))
 
     async def _rise_again(self) -> None:
-        old, self.worker = self.worker, new_worker_id()
+        old, self.worker = self.worker, process.new_worker_id()
         await self.register()
         engine.rename(self.worker)
         self._heart.worker, self._heart.was_declared_dead = self.worker, False

@@ -22,10 +22,11 @@ from agent.context import assemble
 from agent.durability import call_key
 from agent.engine import is_worth_waiting_out
 from agent.notebook import amend_checkpoint
-from agent.recorder import Conversation, Execution, executing, fenced, lost, ownership
+from agent.recorder import Conversation, Execution, executing, fenced, lost, misfit, ownership
 from agent.registry import Agents
 from agent.serializer import explain
-from store import sessions, tasks, workers
+from steps.handoff import write_handoff
+from store import sessions, supervision, tasks, workers
 from store.database import Database
 from store.documents import Checkpoint, stated_rules, with_added
 from store.errors import TaskFailed
@@ -64,6 +65,14 @@ class GivenBack:
     why: str
 
 
+@dataclass(frozen=True)
+class Outgrown:
+    """The code has changed since the task began, and its records no longer fit: a fresh task takes its place."""
+
+    difference: str
+    messages: Sequence[ModelMessage]
+
+
 Result = Done | Waiting | Failed
 
 PAUSE_SECONDS = 1.0
@@ -84,6 +93,8 @@ def register_workflow(agents: Agents, database: Database, worker: Callable[[], W
             result = await act(await agent_for(execution, agents, database), execution, history)
         if isinstance(result, GivenBack):
             raise await give_back(database, execution, result)
+        if isinstance(result, Outgrown):
+            return await hand_over(database, execution, result)
         await commit(database, execution, result)
         error = result.error if isinstance(result, Failed) else None
         return ended(outcome_of(result), execution.task.model_copy(update={"error": error}))
@@ -152,14 +163,14 @@ async def agent_for(execution: Execution, agents: Agents, database: Database) ->
 
 async def act(
     agent: Agent[Any, Any] | Failed | GivenBack, execution: Execution, history: list[ModelMessage]
-) -> Result | GivenBack:
+) -> Result | GivenBack | Outgrown:
     task = execution.task
     if not isinstance(agent, Agent):
         return agent
     with capture_run_messages() as seen:
         try:
             finished = await agent.run(
-                task.input if task.kind == "input" else None,
+                None if task.kind == "continuation" else task.input,
                 message_history=history,
                 deferred_tool_results=decisions_of(execution) if task.kind == "continuation" else None,
                 usage_limits=UsageLimits(request_limit=MOST_REQUESTS),
@@ -167,6 +178,8 @@ async def act(
         except Exception as error:
             if is_worth_waiting_out(error):
                 return GivenBack(f"{type(error).__name__}: {error}")
+            if (difference := misfit(error)) is not None:
+                return Outgrown(difference, seen[len(history) :])
             kind, message = explain(error)
             return Failed(f"{kind}: {message}", seen[len(history) :])
     if isinstance(finished.output, DeferredToolRequests):
@@ -182,6 +195,19 @@ async def give_back(database: Database, execution: Execution, reason: GivenBack)
     await asyncio.sleep(PAUSE_SECONDS)
     await database.run(tasks.give_back(execution.task.task_id, execution.owner))
     return lost(execution.task.task_id)
+
+
+async def hand_over(database: Database, execution: Execution, result: Outgrown) -> dict[str, str]:
+    """What the task did is kept in its session's history, and a fresh task goes on from there."""
+    task = execution.task
+    await write_handoff(
+        database, session=task.session_id, task=task.task_id, reason="planned", occasion=f"handover:{task.task_id}"
+    )
+    messages = [stored_form(message) for message in result.messages]
+    statement = supervision.hand_over(task.task_id, execution.owner, difference=result.difference, messages=messages)
+    following = await fenced(database, statement, task.task_id)
+    DBOS.logger.warning(f"task {task.task_id} is handed over to {following}: {result.difference}")
+    raise lost(task.task_id)
 
 
 async def commit(database: Database, execution: Execution, result: Result) -> None:

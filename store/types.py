@@ -16,7 +16,7 @@ OwnerToken = NewType("OwnerToken", str)
 """What DBOS gives to the one execution of a workflow that may record."""
 
 TaskStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "dead"]
-TaskOutcome = Literal["waiting", "done", "failed"]
+TaskOutcome = Literal["waiting", "done", "failed", "cancelled", "dead"]
 SessionState = Literal["idle", "running", "waiting", "paused", "quarantined", "closed"]
 InDoubtPolicy = Literal["retry", "verify", "ask", "report"]
 Decision = Literal["approved", "denied"]
@@ -54,7 +54,7 @@ class OpenedTask(Row):
     session_id: SessionId
     agent: str
     user_id: str | None
-    kind: Literal["input", "continuation"]
+    kind: Literal["input", "continuation", "replacement"]
     continues: TaskId | None
     input: str
     history_through: int
@@ -101,6 +101,11 @@ class TaskRow(Row):
     accepted_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    runs_after: datetime | None = None
+    """When a task that waits will run, if that is known."""
+    hangs: int = 0
+    is_isolated: bool = False
+    evidence: Json = None
 
 
 class SessionRow(Row):
@@ -157,6 +162,9 @@ class WorkerRow(Row):
     started_at: datetime
     beat_at: datetime
     silent_seconds: float
+    role: Literal["worker", "isolated"] = "worker"
+    trial: str | None = None
+    ended: str | None = None
 
 
 class QuestionRow(Row):
@@ -255,3 +263,42 @@ class AgentCard(Row):
     description: str | None
     model: str | None
     tools: tuple[str, ...]
+
+
+class AlertRow(Row):
+    """Something a person should know."""
+
+    alert_id: int
+    key: str
+    what: str
+    did: str
+    advice: str
+    times: int
+    since: datetime
+    last_at: datetime
+    resolved_at: datetime | None
+    delivered_at: datetime | None
+    delivery_error: str | None
+
+
+class BreakerRow(Row):
+    scope: str
+    state: Literal["open", "half-open"]
+    reason: str
+    trial: str | None
+    openings: int
+    opened_at: datetime
+    until: datetime
+
+
+class DeadLetterRow(Row):
+    task_id: TaskId
+    session_id: SessionId
+    agent: str
+    input: str
+    reason: str
+    crashes: int
+    at: datetime
+    hangs: int
+    steps: int
+    evidence: Json

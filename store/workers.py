@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from psycopg.types.json import Jsonb
 
 from store.statement import Statement, all_of, count, nothing, query, value
+from store.supervision import CrashPolicy
 from store.types import Adoption, AgentCard, WorkerId, WorkerRow, WorkerState
 
 
@@ -57,9 +58,21 @@ def list_living() -> Statement[list[WorkerRow]]:
     return Statement(query("list_living_workers"), {}, all_of(WorkerRow))
 
 
-def adopt_tasks(me: WorkerId, gone: Sequence[str], *, judge_silence: bool) -> Statement[list[Adoption]]:
+def adopt_tasks(
+    me: WorkerId, gone: Sequence[str], *, judge_silence: bool, policy: CrashPolicy
+) -> Statement[list[Adoption]]:
     return Statement(
-        query("adopt_tasks"), {"me": me, "gone": list(gone), "judge_silence": judge_silence}, all_of(Adoption)
+        query("adopt_tasks"),
+        {
+            "me": me,
+            "gone": list(gone),
+            "judge_silence": judge_silence,
+            "waits": list(policy.waits),
+            "isolate_after": policy.isolate_after,
+            "limit": policy.limit,
+            "window": policy.window_seconds,
+        },
+        all_of(Adoption),
     )
 
 

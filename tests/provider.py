@@ -42,6 +42,7 @@ class Provider:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.streamed = 0
         self.released = threading.Event()
         outer = self
 
@@ -77,7 +78,8 @@ class Provider:
                 return
             send(handler, status, {"error": {"message": f"{word} indeed", "type": "error", "code": word}})
         elif body.get("stream"):
-            stream(handler, body["model"], ["it ", "streams"])
+            self.streamed += 1
+            stream(handler, completion(body, word))
         else:
             send(handler, 200, completion(body, word))
 
@@ -113,13 +115,22 @@ def send(handler: BaseHTTPRequestHandler, status: int, body: dict[str, Any]) -> 
     handler.wfile.write(data)
 
 
-def stream(handler: BaseHTTPRequestHandler, model: str, words: list[str]) -> None:
+def stream(handler: BaseHTTPRequestHandler, whole: dict[str, Any]) -> None:
+    """The same answer in pieces: a word at a time, or a tool call."""
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream")
     handler.end_headers()
-    for word in [*words, None]:
-        delta = {"content": word} if word is not None else {}
-        choice = {"index": 0, "delta": delta, "finish_reason": None if word is not None else "stop"}
-        chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
+    [choice] = whole["choices"]
+    message = choice["message"]
+    deltas: list[dict[str, Any]] = [{"content": f"{word} "} for word in (message["content"] or "").split()]
+    if deltas:
+        deltas[-1]["content"] = deltas[-1]["content"].rstrip()
+    for index, call in enumerate(message.get("tool_calls", ())):
+        deltas.append({"tool_calls": [{"index": index, **call}]})
+    base = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": whole["model"]}
+    chunks = [{**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    chunks.append({**base, "choices": [], "usage": whole["usage"]})
+    for chunk in chunks:
         handler.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
     handler.wfile.write(b"data: [DONE]\n\n")

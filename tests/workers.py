@@ -8,11 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ class Place:
             "PERDURE_HEARTBEAT_SECONDS": "1",
             "PERDURE_DEMO_PACE": "0",
             "PERDURE_HANDOFF_SECONDS": "0",
+            "PERDURE_BACKOFF_SECONDS": "0",
             "TEST_WORLD": str(self.folder),
             "PYTHONPATH": str(ROOT),
             **given,
@@ -91,6 +95,37 @@ class Worker:
             self.kill()
         if self.process.stdout:
             self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def keep_alive(place: Place, agents: Sequence[str], **settings: object) -> Iterator[list[int]]:
+    """A worker that is started again whenever it dies, as systemd would; and its memory is limited, as there."""
+    deaths: list[int] = []
+    started, ending = threading.Event(), threading.Event()
+    limit = int(str(settings.get("memory_mb", 10_000))) * 1024 * 1024
+
+    def watch() -> None:
+        while not ending.is_set():
+            worker = Worker.start(place, agents, **settings)
+            started.set()
+            while worker.process.poll() is None and not ending.wait(0.05):
+                with contextlib.suppress(psutil.Error):
+                    if psutil.Process(worker.pid).memory_info().rss > limit:
+                        worker.process.kill()
+            if worker.process.poll() is None:
+                worker.stop()
+            else:
+                deaths.append(worker.process.returncode)
+            worker.dismiss()
+
+    keeper = threading.Thread(target=watch)
+    keeper.start()
+    assert started.wait(PATIENCE)
+    try:
+        yield deaths
+    finally:
+        ending.set()
+        keeper.join()
 
 
 class Nursery:

@@ -105,13 +105,13 @@ def test_a_correction_reaches_the_next_request_and_stands_before_the_summary(
 def test_idle_sessions_get_no_notice_and_restarts_in_quick_succession_share_one(
     client: AgentClient, place: Place, hire: Hire
 ) -> None:
-    worker = hire(AGENT)
+    worker = hire(AGENT, isolate_after=99)
     client.enqueue("planner", "hello", session="idle").result(timeout=30)
     client.enqueue("planner", "plan it", session="busy")
     for lives in range(1, 4):
         eventually(lambda lives=lives: len(place.world("ran")) == lives)
         worker.kill()
-        worker = hire(AGENT)
+        worker = hire(AGENT, isolate_after=99)
     assert client.session("idle").notices() == []
     eventually(lambda: client.session("busy").notices()[0].times == 3)
     [notice] = client.session("busy").notices()

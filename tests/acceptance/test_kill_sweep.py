@@ -141,7 +141,7 @@ def sweep_is_known(db: psycopg.Connection) -> None:
 
 
 def environment(place: Place) -> dict[str, str]:
-    return {**place.environment(["tests.agents:sweep"]), "TEST_DEATHS": "1"}
+    return {**place.environment(["tests.agents:sweep"], isolate_after=99), "TEST_DEATHS": "1"}
 
 
 def nursery_kill(nursery: Nursery, pid: int) -> None:

@@ -63,7 +63,12 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def told(receiver: Receiver) -> dict[str, object]:
-    return {"webhook_url": receiver.url, "webhook_secret": SECRET, "webhook_retry_seconds": "0.1,0.1,0.1"}
+    return {
+        "webhook_url": receiver.url,
+        "webhook_secret": SECRET,
+        "webhook_retry_seconds": "0.1,0.1,0.1",
+        "isolate_after": 99,
+    }
 
 
 def told_of(client: AgentClient) -> NoticeRow:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from agent.client import AgentClient
-from agent.durability import make_durable
+from agent.durability import Terms, make_durable
 from agent.request import Budget
 from store.database import Database
 from store.errors import TaskFailed
@@ -37,6 +37,7 @@ def test_tools_are_called_and_tokens_counted(online: AgentClient, provider: Prov
     assert task.result(timeout=30) == "answer: rain in Oslo"
     assert [step.name for step in task.steps()] == ["online__model.request", "tool.weather", "online__model.request"]
     assert db.execute("SELECT context_tokens FROM agent.sessions").fetchall() == [(18,)]
+    assert provider.streamed == 2, "inside a task, answers are streamed"
 
 
 @pytest.mark.parametrize(("word", "requests"), [("busy", 3), ("broken", 2), ("silent", 2)])
@@ -83,11 +84,11 @@ def test_streaming_passes_through_the_durable_copy_outside_a_task(provider: Prov
     before = dict(vars(plain))
 
     async def read() -> str:
-        durable = make_durable(plain, Database(url), model=None, time_limit=10, budget=Budget(0.8, 20, None))
+        durable = make_durable(plain, Terms(Database(url), Budget(0.8, 20, None)))
         async with durable.run_stream("say something") as stream:
             return "".join([piece async for piece in stream.stream_text(delta=True)])
 
-    assert asyncio.run(read()) == "it streams"
+    assert asyncio.run(read()) == "answer: say something"
     assert vars(plain) == before, "the user's own agent is as it was"
     assert provider.bodies[-1]["stream"] is True
 

@@ -1,0 +1,178 @@
+"""Signs of life. A step that gives none for too long is aborted, or the worker replaced when nothing else helps.
+
+What counts is progress: a tool that works long says so with `beat()`. The watchdog is a thread, so that it also
+sees an event loop that is blocked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from agent.log import log
+from store.types import OwnerToken, TaskId
+
+GRACE_SHARE = 0.25
+"""Of the stall time, what an aborted step has to end before its thread is taken for blocked."""
+LATE_SECONDS = 5.0
+"""A watchdog that was itself away for so long judges nobody by the time it missed."""
+
+
+@dataclass(eq=False)
+class Step:
+    """A call that runs now."""
+
+    name: str
+    task: TaskId
+    owner: OwnerToken
+    runner: asyncio.Task[object]
+    beat_at: float = field(default_factory=time.monotonic)
+    aborted_at: float | None = None
+    is_abandoned: bool = False
+
+
+class StepAborted(Exception):
+    """A step gave no sign of life and was aborted."""
+
+
+_steps: set[Step] = set()
+_step: ContextVar[Step | None] = ContextVar("perdure_step", default=None)
+
+
+def beat() -> None:
+    """Call this from a tool that works long, from time to time: it is alive."""
+    step = _step.get()
+    if step is not None:
+        step.beat_at = time.monotonic()
+
+
+@asynccontextmanager
+async def watched(name: str, task: TaskId, owner: OwnerToken) -> AsyncIterator[None]:
+    """What runs inside is aborted when it gives no sign of life."""
+    runner = asyncio.current_task()
+    assert runner is not None
+    step = Step(name, task, owner, runner)
+    token = _step.set(step)
+    _steps.add(step)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if step.aborted_at is None:
+            raise
+        runner.uncancel()
+        raise StepAborted(name) from None
+    finally:
+        _steps.discard(step)
+        _step.reset(token)
+
+
+def abandoned() -> set[str]:
+    """Tasks that a blocked thread still holds; somebody else has them by now."""
+    return {step.task for step in _steps if step.is_abandoned}
+
+
+@dataclass(frozen=True)
+class Rescue:
+    """What the watchdog can do; all but `replace` are called from its thread."""
+
+    give_up: Callable[[Step], None]
+    """Takes the task of a step that cannot be aborted out of this worker's hands."""
+    report: Callable[[str, str], None]
+    """Tells people what blocks the event loop, and where."""
+    replace: Callable[[], Awaitable[None]]
+    """Ends this process in good order and begins anew."""
+    replace_now: Callable[[], None]
+    """The same without the event loop."""
+
+
+class Watchdog(threading.Thread):
+    def __init__(self, loop: asyncio.AbstractEventLoop, stall_seconds: float, rescue: Rescue) -> None:
+        super().__init__(name="perdure-watchdog", daemon=True)
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+        self._stall = stall_seconds
+        self._pause = min(max(stall_seconds / 10, 0.05), 1.0)
+        self._rescue = rescue
+        self._ticked = time.monotonic()
+        self._is_replacing = False
+        self._ending = threading.Event()
+
+    @property
+    def is_healthy(self) -> bool:
+        return time.monotonic() - self._ticked < self._stall
+
+    def stop(self) -> None:
+        self._ending.set()
+
+    def run(self) -> None:
+        looked = time.monotonic()
+        while not self._ending.wait(self._pause):
+            now = time.monotonic()
+            if now - looked > self._pause + LATE_SECONDS:
+                self._forgive(now)
+            looked = now
+            try:
+                self._loop.call_soon_threadsafe(self._tick)
+                self._look(now)
+            except Exception as error:
+                log.error("the watchdog stumbled and goes on", exc_info=error)
+
+    def _tick(self) -> None:
+        self._ticked = time.monotonic()
+
+    def _forgive(self, now: float) -> None:
+        """This process was frozen; nobody in it could move."""
+        self._ticked = now
+        for step in list(_steps):
+            step.beat_at = now
+
+    def _look(self, now: float) -> None:
+        if now - self._ticked > self._stall and not self._is_replacing:
+            self._is_replacing = True
+            self._unblock(now)
+            return
+        for step in list(_steps):
+            if step.is_abandoned or now - step.beat_at <= self._stall:
+                continue
+            if step.aborted_at is None:
+                self._loop.call_soon_threadsafe(self._abort, step)
+            elif now - step.aborted_at > self._stall * GRACE_SHARE:
+                self._abandon(step)
+
+    def _abort(self, step: Step) -> None:
+        if step in _steps and step.aborted_at is None:
+            step.aborted_at = time.monotonic()
+            step.runner.cancel()
+
+    def _abandon(self, step: Step) -> None:
+        """The step does not let itself be aborted: a thread is blocked, and only the end of the process ends it."""
+        self._rescue.give_up(step)
+        step.is_abandoned = True
+        if not self._is_replacing:
+            self._is_replacing = True
+            log.warning("%s of task %s blocks a thread for good; this worker is replaced", step.name, step.task)
+            asyncio.run_coroutine_threadsafe(_run(self._rescue.replace), self._loop)
+
+    def _unblock(self, now: float) -> None:
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
+        runner = asyncio.current_task(self._loop)
+        culprit = next((step for step in list(_steps) if step.runner is runner), None)
+        name = f"{culprit.name} of task {culprit.task}" if culprit else "something outside any step"
+        seconds = now - self._ticked
+        log.error("%s has blocked the event loop for %.1f s; this worker is replaced\n%s", name, seconds, stack)
+        self._rescue.report(f"{name} blocked the event loop of a worker for {seconds:.1f} s", stack)
+        if culprit is not None:
+            self._rescue.give_up(culprit)
+        self._rescue.replace_now()
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

@@ -1,0 +1,2 @@
+-- The dead letter is cancelled.
+SELECT agent.discard(%(task)s, %(why)s)

@@ -1,0 +1,2 @@
+-- Nothing changes; what has crashed too often.
+SELECT * FROM agent.breakers ORDER BY opened_at

@@ -1,0 +1,92 @@
+"""A task that takes its worker down is found and set aside; those that merely ran beside it finish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from agent.client import AgentClient, Task
+from store.errors import TaskFailed
+from tests.workers import Place, Worker, eventually, keep_alive
+
+Hire = Callable[..., Worker]
+AGENT = "tests.agents:poison"
+
+
+def innocents(client: AgentClient, count: int) -> list[Task]:
+    return [client.enqueue("poison", f"work {number}", session=f"innocent-{number}") for number in range(count)]
+
+
+def assert_unharmed(tasks: list[Task], place: Place, steps: int) -> None:
+    for task in tasks:
+        assert str(task.result(timeout=120)).endswith(": done")
+        assert task.read().crashes <= 1, "who was tried and survived has a clean record"
+    effects = Counter(line["key"] for line in place.world("world"))
+    assert len(effects) == steps * len(tasks)
+    assert set(effects.values()) == {1}, "every effect once"
+
+
+@pytest.mark.parametrize(
+    ("deed", "ending"),
+    [("leave", "exit status 3"), ("segfault", "killed by SIGSEGV"), ("devour", "more than 300 MB of memory")],
+)
+def test_a_task_that_kills_its_worker_is_set_aside_and_nobody_else_is_harmed(
+    client: AgentClient, place: Place, db: psycopg.Connection, deed: str, ending: str
+) -> None:
+    with keep_alive(place, [AGENT], memory_mb=600, isolation_memory_mb=300):
+        working = innocents(client, 50)
+        eventually(lambda: place.world("ran"))
+        guilty = client.enqueue("poison", f"{deed} now", session="guilty")
+        after = client.enqueue("poison", "are you there?", session="guilty")
+        with pytest.raises(TaskFailed, match="it killed its worker, alone in a process of its own"):
+            guilty.result(timeout=120)
+        assert after.result(timeout=60) == "answered: are you there?"
+        assert_unharmed(working, place, steps=3)
+    assert len(place.world("deaths")) <= 3
+    [letter] = client.dead_letters()
+    assert letter.task_id == guilty.id
+    assert ending in letter.evidence["exit"]
+    assert letter.evidence["attempts"] == 3
+    assert letter.evidence["last_step"] == "poison__model.request"
+    assert "dead" in [notice.kind for notice in client.session("guilty").notices()]
+    [alert] = client.alerts()
+    assert guilty.id in alert.what
+    listed = db.execute("SELECT status FROM dbos.workflow_status WHERE workflow_uuid = %s", [guilty.id]).fetchall()
+    assert listed == [("MAX_RECOVERY_ATTEMPTS_EXCEEDED",)]
+
+
+def test_two_poisons_at_once_are_both_found(client: AgentClient, place: Place) -> None:
+    with keep_alive(place, [AGENT]):
+        working = innocents(client, 10)
+        eventually(lambda: place.world("ran"))
+        guilty = [client.enqueue("poison", "leave now", session=f"guilty-{number}") for number in range(2)]
+        for task in guilty:
+            with pytest.raises(TaskFailed, match="it killed its worker"):
+                task.result(timeout=120)
+        assert_unharmed(working, place, steps=3)
+    assert {letter.task_id for letter in client.dead_letters()} == {task.id for task in guilty}
+
+
+def test_a_dead_letter_is_tried_again_from_its_records_or_with_other_words(client: AgentClient, place: Place) -> None:
+    with keep_alive(place, [AGENT]):
+        first = client.enqueue("poison", "leave now", session="s-1")
+        second = client.enqueue("poison", "leave too", session="s-2")
+        for task in (first, second):
+            with pytest.raises(TaskFailed):
+                task.result(timeout=120)
+        (place.folder / "healed").write_text("")
+        assert client.retry(first.id).id == first.id
+        assert first.result(timeout=60) == "leave now: done"
+        other = client.retry(second.id, input="never mind")
+        assert other.result(timeout=60) == "answered: never mind"
+        assert second.result(timeout=60) == "answered: never mind", (
+            "who waits for the old one gets the new one's answer"
+        )
+        third = client.enqueue("poison", "hello", session="s-1")
+        assert third.result(timeout=60) == "answered: hello"
+    assert client.dead_letters() == []
+    assert client.alerts() == [], "all resolved"
+    assert "task.retried" in [event.kind for event in client.session("s-1").events()]
