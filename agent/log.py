@@ -1,4 +1,4 @@
-"""One line for each thing that matters, on standard error."""
+"""One line for each thing that matters, on standard error; a stack only when nothing else says where."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class OneLine(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text} ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
         text = " ".join(text.split())
-        return f"{at}  {level}{text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + '…'}"
+        line = f"{at}  {level}{text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + '…'}"
+        where = getattr(record, "where", None)
+        return f"{line}\n{where}" if where else line
 
 
 def configure() -> None:

@@ -193,7 +193,11 @@ def _watchdog(
             os._exit(0)
         begin_anew(home)
 
-    return Watchdog(asyncio.get_running_loop(), settings.stall_seconds, Rescue(give_up, report, replace, replace_now))
+    return Watchdog(
+        asyncio.get_running_loop(),
+        settings.stall_seconds,
+        Rescue(give_up, report, engine.stop_taking, replace, replace_now),
+    )
 
 
 def begin_anew(home: Home) -> NoReturn:

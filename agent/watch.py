@@ -12,15 +12,20 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from agent.log import log
 from store.types import OwnerToken, TaskId
 
+T = TypeVar("T")
+
 GRACE_SHARE = 0.25
 """Of the stall time, what an aborted step has to end before its thread is taken for blocked."""
+MOST_THREADS = 128
 LATE_SECONDS = 5.0
 """A watchdog that was itself away for so long judges nobody by the time it missed."""
 
@@ -34,8 +39,13 @@ class Step:
     owner: OwnerToken
     runner: asyncio.Task[object]
     beat_at: float = field(default_factory=time.monotonic)
+    threads: list[Future[Any]] = field(default_factory=list[Future[Any]])
     aborted_at: float | None = None
     is_abandoned: bool = False
+
+    @property
+    def is_in_a_thread(self) -> bool:
+        return any(thread.running() for thread in self.threads)
 
 
 class StepAborted(Exception):
@@ -43,7 +53,23 @@ class StepAborted(Exception):
 
 
 _steps: set[Step] = set()
+_left_behind: list[Step] = []
+"""Aborted, but a thread of theirs runs on."""
 _step: ContextVar[Step | None] = ContextVar("perdure_step", default=None)
+
+
+class ToolThreads(ThreadPoolExecutor):
+    """Runs tools that are plain functions, and remembers for which step."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=MOST_THREADS, thread_name_prefix="perdure-tool")
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = super().submit(fn, *args, **kwargs)
+        step = _step.get()
+        if step is not None:
+            step.threads.append(future)
+        return future
 
 
 def beat() -> None:
@@ -67,6 +93,8 @@ async def watched(name: str, task: TaskId, owner: OwnerToken) -> AsyncIterator[N
         if step.aborted_at is None:
             raise
         runner.uncancel()
+        if step.is_in_a_thread:
+            _left_behind.append(step)
         raise StepAborted(name) from None
     finally:
         _steps.discard(step)
@@ -80,12 +108,14 @@ def abandoned() -> set[str]:
 
 @dataclass(frozen=True)
 class Rescue:
-    """What the watchdog can do; all but `replace` are called from its thread."""
+    """What the watchdog can do, most of it from its own thread."""
 
     give_up: Callable[[Step], None]
     """Takes the task of a step that cannot be aborted out of this worker's hands."""
     report: Callable[[str, str], None]
     """Tells people what blocks the event loop, and where."""
+    stop_taking: Callable[[], None]
+    """No new work here, for this worker will be replaced; called on the event loop."""
     replace: Callable[[], Awaitable[None]]
     """Ends this process in good order and begins anew."""
     replace_now: Callable[[], None]
@@ -138,6 +168,8 @@ class Watchdog(threading.Thread):
             self._is_replacing = True
             self._unblock(now)
             return
+        if _left_behind:
+            self._replace(_left_behind.pop())
         for step in list(_steps):
             if step.is_abandoned or now - step.beat_at <= self._stall:
                 continue
@@ -149,12 +181,17 @@ class Watchdog(threading.Thread):
     def _abort(self, step: Step) -> None:
         if step in _steps and step.aborted_at is None:
             step.aborted_at = time.monotonic()
+            if step.is_in_a_thread:
+                self._rescue.stop_taking()
             step.runner.cancel()
 
     def _abandon(self, step: Step) -> None:
         """The step does not let itself be aborted: a thread is blocked, and only the end of the process ends it."""
         self._rescue.give_up(step)
         step.is_abandoned = True
+        self._replace(step)
+
+    def _replace(self, step: Step) -> None:
         if not self._is_replacing:
             self._is_replacing = True
             log.warning("%s of task %s blocks a thread for good; this worker is replaced", step.name, step.task)
@@ -167,7 +204,8 @@ class Watchdog(threading.Thread):
         culprit = next((step for step in list(_steps) if step.runner is runner), None)
         name = f"{culprit.name} of task {culprit.task}" if culprit else "something outside any step"
         seconds = now - self._ticked
-        log.error("%s has blocked the event loop for %.1f s; this worker is replaced\n%s", name, seconds, stack)
+        said = "%s has blocked the event loop for %.1f s; this worker is replaced"
+        log.error(said, name, seconds, extra={"where": stack})
         self._rescue.report(f"{name} blocked the event loop of a worker for {seconds:.1f} s", stack)
         if culprit is not None:
             self._rescue.give_up(culprit)

@@ -25,6 +25,7 @@ from agent.notebook import amend_checkpoint
 from agent.recorder import Conversation, Execution, executing, fenced, lost, misfit, ownership
 from agent.registry import Agents
 from agent.serializer import explain
+from agent.watch import ToolThreads
 from steps.handoff import write_handoff
 from store import sessions, supervision, tasks, workers
 from store.database import Database
@@ -74,6 +75,8 @@ class Outgrown:
 
 
 Result = Done | Waiting | Failed
+
+tool_threads = ToolThreads()
 
 PAUSE_SECONDS = 1.0
 """Before a task is given back, so that what cannot be helped at once is not tried a hundred times a second."""
@@ -167,7 +170,7 @@ async def act(
     task = execution.task
     if not isinstance(agent, Agent):
         return agent
-    with capture_run_messages() as seen:
+    with capture_run_messages() as seen, Agent.using_thread_executor(tool_threads):
         try:
             finished = await agent.run(
                 None if task.kind == "continuation" else task.input,

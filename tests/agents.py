@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.models.function import FunctionModel
 
-from agent import effect, idempotency_key, pure
+from agent import beat, effect, idempotency_key, pure
 from agent.demo.script import Part, Turn, call, read_turn, say, scripted
 from agent.recorder import current
 from tests.faults import folder, note, point
@@ -449,3 +449,53 @@ def devour(n: int) -> str:
         taken.append(bytearray(b"x") * 10_000_000)
         time.sleep(0.02)
     return "had enough"
+
+
+# --- stuck: tools that never come back, each in its own way ----------------------------------------------------------
+
+
+def write_stuck(turn: Turn) -> list[Part]:
+    tool = turn.prompt.split()[0]
+    if tool not in ("sleeps", "awaits", "clogs", "beats"):
+        return say(f"answered: {turn.prompt}")
+    return say(f"{tool}: {turn.of(tool)[0].content}") if turn.of(tool) else [call(tool)]
+
+
+stuck = Agent(scripted(write_stuck), name="stuck")
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+def sleeps() -> str:
+    """Blocks a thread."""
+    ran("sleeps")
+    time.sleep(3600)
+    return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+async def awaits() -> str:
+    """Never done, but can be cancelled."""
+    ran("awaits")
+    await asyncio.Event().wait()
+    return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+async def clogs() -> str:
+    """Blocks the event loop."""
+    ran("clogs")
+    time.sleep(3600)
+    return "woke up"
+
+
+@stuck.tool_plain
+@pure
+async def beats() -> str:
+    """Slow, and says that it is alive."""
+    for _ in range(30):
+        await asyncio.sleep(0.1)
+        beat()
+    return "finished"

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from agent.cli import care, look, serve, talk
+from agent.cli import care, letters, look, serve, talk
 from store.errors import Misconfigured, NotFound, PerdureError, Refused, TaskNotDone, Unreachable
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for module in (serve, talk, look, care):
+for module in (serve, talk, look, letters, care):
     module.add_to(app)
 
 

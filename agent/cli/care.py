@@ -143,6 +143,15 @@ def examine_work(client: AgentClient) -> Iterator[Finding]:
         )
     if not stuck and not stranded:
         yield Finding("tasks", "ok", f"{len(waiting)} queued, none stuck")
+    if letters := client.dead_letters():
+        yield Finding("dead letters", "note", f"{len(letters)} tasks were set aside", "perdure dead-letters")
+    if held := client.breakers():
+        names = ", ".join(row.scope for row in held[:3])
+        yield Finding(
+            "breakers", "note", f"open: {names}", "nothing: they close by themselves; perdure alerts says why"
+        )
+    if alerts := client.alerts():
+        yield Finding("alerts", "bad", f"{len(alerts)} are open, the newest: {alerts[0].what}", "perdure alerts")
     if doubts := client.doubts():
         yield Finding("in doubt", "note", f"{len(doubts)} effects have no recorded end", "SELECT * FROM agent.in_doubt")
     if incoherent := [row for row in client.sessions(limit=1000) if row.coherence is not None and row.coherence < 0.7]:

@@ -26,7 +26,7 @@ from agent.cli.screen import (
     took,
 )
 from agent.client import AgentClient
-from store.types import EventRow, Json, NoticeRow, TaskStatus
+from store.types import EventRow, Json, NoticeRow, TaskRow, TaskStatus
 
 POLL_SECONDS = 0.25
 MOST_EVENTS = 1000
@@ -144,12 +144,20 @@ def tasks(
     print_table(
         ["task", "session", "agent", "status", "steps", "crashes", "accepted", "input", "result"],
         [
-            [row.task_id, row.session_id, row.agent, coloured(row.status), row.steps, row.crashes, ago(row.accepted_at),
+            [row.task_id, row.session_id, row.agent, state_of(row), row.steps, row.crashes, ago(row.accepted_at),
              brief(row.input, 30), brief(row.error or row.output, 50)]
             for row in rows
         ],
         empty="No tasks.",
     )  # fmt: skip
+
+
+def state_of(row: TaskRow) -> Text:
+    """The status, and what a task that waits is waiting for."""
+    if row.runs_after is None:
+        return coloured(row.status)
+    known = row.runs_after.year < 9999
+    return coloured(row.status) + Text(f" until {row.runs_after.astimezone():%H:%M:%S}" if known else ", held", "dim")
 
 
 def steps(task: str, as_json: AsJson = False) -> None:
