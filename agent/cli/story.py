@@ -134,7 +134,7 @@ class Crew:
         worker = subprocess.Popen(
             [sys.executable, "-m", "agent", "worker"],
             env={**os.environ, "PERDURE_HOME": str(self._home), "PERDURE_PORT": "0", "PERDURE_DATABASE_URL": "",
-                 "DBOS_SYSTEM_DATABASE_URL": "", "PERDURE_DRAIN_SECONDS": "0"},
+                 "DBOS_SYSTEM_DATABASE_URL": "", "PERDURE_DRAIN_SECONDS": "0", "PERDURE_BACKOFF_SECONDS": "0.5"},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
         )  # fmt: skip
         self._workers.append(worker)
