@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from agent.client import AgentClient, Task
-from store.errors import TaskFailed
+from store.errors import Conflict, TaskFailed
 from tests.workers import Place, Worker, eventually, keep_alive
 
 Hire = Callable[..., Worker]
@@ -90,3 +90,31 @@ def test_a_dead_letter_is_tried_again_from_its_records_or_with_other_words(clien
     assert client.dead_letters() == []
     assert client.alerts() == [], "all resolved"
     assert "task.retried" in [event.kind for event in client.session("s-1").events()]
+
+
+def test_a_task_that_dbos_gave_up_is_a_dead_letter_too(
+    client: AgentClient, place: Place, db: psycopg.Connection, hire: Hire
+) -> None:
+    hire("tests.agents:echo").stop()
+    task = client.enqueue("echo", "hello", session="s-1")
+    given_up = "UPDATE dbos.workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED' WHERE workflow_uuid = %s"
+    db.execute(given_up, [task.id])
+    [letter] = client.dead_letters()
+    assert (letter.task_id, letter.reason) == (task.id, "restarted too often")
+    with pytest.raises(Conflict, match="not a dead letter"):
+        client.retry(client.enqueue("echo", "another", session="s-2").id)
+    client.retry(task.id)
+    hire("tests.agents:echo")
+    assert task.result(timeout=30) == "turn 1: hello"
+
+
+def test_a_discarded_dead_letter_is_gone_for_good(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:
+    hire("tests.agents:echo").stop()
+    task = client.enqueue("echo", "hello", session="s-1")
+    db.execute("SELECT agent.bury(%s, 'it was bad', '{\"reason\": \"crash\"}')", [task.id])
+    assert client.alerts()
+    client.discard(task.id, reason="a test")
+    assert client.dead_letters() == [] and client.alerts() == []
+    with pytest.raises(TaskFailed, match="cancelled: discarded: a test: it was bad"):
+        task.result(timeout=5)
+    assert "task.discarded" in [event.kind for event in client.session("s-1").events()]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import psycopg
 import pytest
 from standardwebhooks import Webhook
 
@@ -140,3 +141,20 @@ def test_care_begun_by_a_worker_that_died_is_finished_by_another(
     hire("tests.agents:gate", **slow)
     eventually(lambda: told_of(client).delivered_at)
     assert receiver.received[0][1]["type"] == "notice.created"
+
+
+def test_alerts_go_out_when_they_are_raised_and_when_they_are_over(
+    client: AgentClient, db: psycopg.Connection, hire: Hire, receiver: Receiver, told: dict[str, object]
+) -> None:
+    hire("tests.agents:echo", **told)
+    for _ in range(3):
+        db.execute("SELECT agent.raise_alert('test', 'The disk is full.', 'Nothing.', 'Make room.')")
+    eventually(lambda: client.alerts()[0].delivered_at)
+    db.execute("SELECT agent.resolve_alert('test')")
+    eventually(lambda: len(receiver.received) == 2)
+    assert [(identity, message["type"]) for identity, message in receiver.received] == [
+        ("alert-1-raised", "alert.raised"), ("alert-1-resolved", "alert.resolved")
+    ]  # fmt: skip
+    assert receiver.received[0][1]["data"]["advice"] == "Make room."
+    [alert] = client.alerts(resolved=True)
+    assert alert.times == 3, "one alert, however often it happens"
