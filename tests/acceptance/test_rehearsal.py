@@ -104,6 +104,7 @@ def test_tasks_that_a_release_does_not_fit_are_named_before_it_and_handed_over_a
     for task in (*working, abreast):
         assert str(task.result(timeout=60)).endswith(": left as it is"), "its id gives the fresh one's answer"
         assert_handed_over(client, place, task)
+    assert "Exception encountered" not in (place.folder / "worker.log").read_text()
     assert [task.result(timeout=60) for task in queued] == ["then 0: done, 0 results", "then 1: done, 0 results"]
     ends = [event.task_id for event in client.session("a").events() if event.kind == "task.finished"]
     fresh = working[0].continuation()
@@ -135,6 +136,10 @@ def assert_handed_over(client: AgentClient, place: Place, task: Task) -> None:
         assert doing(place, what)[task.id] in (0, 1, 2)
         if doing(place, what)[task.id]:
             assert f"{what}: returned" in sent, "the model knows what was done"
+    kept = json.dumps([stored.message for stored in session.messages() if stored.task_id == task.id])
+    assert ("booked" in kept) == bool(doing(place, "book")[task.id]), "its results are in the session's history"
+    assert ("booked" in sent) == ("booked" in kept)
+    assert "This call has no recorded result" in sent
     assert doing(place, "deliver")[task.id] == 1
     assert doing(place, "deliver")[fresh.id] == 0
 
