@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -33,7 +33,7 @@ from agent.watch import StepAborted, watched
 from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
 from store import effects, supervision
 from store.database import Database
-from store.plain import CannotStore, storable
+from store.plain import CannotLoad, CannotStore, storable
 
 MODEL_ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 1.0
@@ -161,7 +161,7 @@ class RecordedTools(AbstractCapability[Any]):
                     done = await self._effect(execution, made, policy, ctx, args, execute)
             return done.model_dump(mode="json")
 
-        recorded = ToolRecord.model_validate(await record(f"tool.{made.tool}", step))
+        recorded = await _recorded(made, step)
         return _told(recorded, made)
 
     async def wrap_output_process(
@@ -182,7 +182,7 @@ class RecordedTools(AbstractCapability[Any]):
             )
             return done.model_dump(mode="json")
 
-        recorded = ToolRecord.model_validate(await record(f"tool.{name}", step))
+        recorded = await _recorded(made, step)
         if recorded.outcome == "unknown":
             raise ToolError(
                 f"the outcome of the output function {name} is unknown: {recorded.note}; it was not run again"
@@ -247,16 +247,38 @@ class RecordedTools(AbstractCapability[Any]):
         )
 
 
+async def _recorded(made: Call, step: Callable[[], Awaitable[dict[str, Any]]]) -> ToolRecord:
+    """The record of a call with its output as the agent is given it, whether it was made now or long ago."""
+    is_fresh = False
+
+    async def run() -> dict[str, Any]:
+        nonlocal is_fresh
+        is_fresh = True
+        return await step()
+
+    stored = await record(f"tool.{made.tool}", run)
+    try:
+        recorded = ToolRecord.model_validate(stored)
+        return recorded.model_copy(update={"output": unpack(recorded.output)})
+    except Exception as error:
+        if is_fresh:
+            raise
+        # Only what an earlier release recorded: a fresh task in its place would not come to the same end.
+        why = " ".join(str(error).split())[:300]
+        raise CannotLoad(f"the record of {made.tool} call {made.call_id} cannot be loaded any more: {why}") from error
+
+
 def _told(recorded: ToolRecord, made: Call) -> Any:
     """Give the agent what the record says, alike on the first run and on every recovery."""
     if recorded.call_id != made.call_id:
         raise WrongCall(
-            f"{recorded.tool} call {recorded.call_id} is on record, and the code makes {made.tool} call {made.call_id}"
+            f"{recorded.tool} call {recorded.call_id} is on record"
+            f" where the code now makes {made.tool} call {made.call_id}"
         )
     note = recorded.note or ""
     match recorded.outcome:
         case "returned" | "unknown":
-            return unpack(recorded.output)
+            return recorded.output
         case "retry":
             raise failures.ModelRetry(note)
         case "failed":

@@ -6,18 +6,22 @@ Together with `agent.recorder` this is all that knows DBOS's inside; see docs/de
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dbos._sys_db
 import sqlalchemy.exc
 from dbos import DBOS, DBOSConfig
+from dbos._context import DBOSContext, EnterDBOSWorkflow
 from dbos._dbos import _get_dbos_instance
+from dbos._error import DBOSUnexpectedStepError
 from dbos._utils import GlobalParams, retriable_postgres_exception
 
 from agent.serializer import JsonSerializer
 from agent.watch import abandoned
-from store.types import WorkerId
+from store.types import StepRecord, TaskId, WorkerId
 
 QUEUE = "perdure"
 CARE_QUEUE = "perdure_care"
@@ -28,6 +32,9 @@ CARE_POLL_SECONDS = 0.5
 APPLICATION = "perdure"
 APPLICATION_VERSION = "perdure-1"
 """Pinned, so that a new release resumes what an older one began."""
+
+MODEL_REQUEST = "__model.request"
+"""In the name of every step that is one."""
 
 POLL_SECONDS = 0.1
 THREADS = 64
@@ -160,3 +167,76 @@ async def finish_one(stop: asyncio.Event, patience: float) -> None:
 async def destroy() -> None:
     with suppress(Exception):
         await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=0)
+
+
+class EndOfRecord(BaseException):
+    """A replay has come to a step that has not run yet. No `Exception`, so that no agent can take it for a failure."""
+
+
+class Replay:
+    """Stands where DBOS keeps its database, and knows nothing but the records of one task.
+
+    A step on record is given as it was recorded, and nothing else can be asked of it: so no step runs, and nothing is
+    written.
+    """
+
+    def __init__(self, records: Sequence[StepRecord]) -> None:
+        self.serializer = JsonSerializer()
+        self._records = {record.step: record for record in records}
+        self._asked: dict[int, str] = {}
+
+    def check_operation_execution(self, task: str, step: int, name: str) -> dict[str, Any]:
+        self._asked[step] = name
+        found = self._records.get(step)
+        if found is None:
+            raise EndOfRecord
+        if found.name != name:
+            raise DBOSUnexpectedStepError(task, step, name, found.name)
+        return {**found.model_dump(include={"output", "error", "serialization"}), "child_workflow_id": None}
+
+    def record_sleep(self, task: str, step: int, *_: Any, **__: Any) -> float:
+        self.check_operation_execution(task, step, "DBOS.sleep")
+        return 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        raise EndOfRecord
+
+    @property
+    def left_over(self) -> StepRecord | None:
+        """The first step on record that the code did not ask for."""
+        return next((record for step, record in self._records.items() if step not in self._asked), None)
+
+    @property
+    def contradiction(self) -> str | None:
+        """A model request that has not run yet although something after it has. Tool calls may: they run abreast."""
+        for step, name in self._asked.items():
+            later = next((record for known, record in self._records.items() if known > step), None)
+            if step not in self._records and later is not None and MODEL_REQUEST in name:
+                return f"step {later.step} is on record as {later.name}, and the code now asks for {name} before it"
+        return None
+
+
+class Inline(ThreadPoolExecutor):
+    """Answers at once. All calls that run abreast have asked for their record before the first learns the answer."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        try:
+            answer.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            answer.set_exception(error)
+        return answer
+
+
+@contextmanager
+def replaying(task: TaskId, replay: Replay) -> Iterator[None]:
+    """What runs inside is the task's workflow to DBOS, which was never launched and has no database but the replay."""
+    instance: Any = _get_dbos_instance()
+    instance._sys_db_field, instance._executor_field = replay, Inline(1)
+    context = DBOSContext()
+    context.id_assigned_for_next_workflow = task
+    try:
+        with EnterDBOSWorkflow({"name": "rehearsal"}, context):
+            yield
+    finally:
+        instance._sys_db_field = instance._executor_field = None

@@ -17,6 +17,8 @@ NOISE = (
     "Notification listener error",
     "Database connection failed",
 )
+REPLACED = "DBOSAwaitedWorkflowCancelledError"
+"""What DBOS sees of a task that was handed over. By name, for clients log too and need not load DBOS."""
 
 
 class Quiet(logging.Filter):
@@ -24,7 +26,7 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, TaskFailed):
+        if isinstance(error, TaskFailed) or type(error).__name__ == REPLACED:
             return False
         return not any(text in record.getMessage() for text in NOISE)
 

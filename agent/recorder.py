@@ -19,6 +19,7 @@ from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
 from store.database import Database
 from store.errors import Fenced
+from store.plain import CannotLoad
 from store.statement import Statement
 from store.types import OpenedTask, OwnerToken, PersonDecision, TaskId, WorkerId
 
@@ -112,13 +113,13 @@ def lost(task: TaskId) -> BaseException:
 
 
 def misfit(error: BaseException) -> str | None:
-    """Where the code of today asks for another step than the one on record, if that is what the error says."""
+    """Where the records no longer fit the code of today, if that is what the error says."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, DBOSUnexpectedStepError):
             _, step, expected, recorded = seen.inputs
             return f"step {step} is on record as {recorded}, and the code now asks for {expected}"
-        if isinstance(seen, WrongCall):
+        if isinstance(seen, (WrongCall, CannotLoad)):
             return str(seen)
         seen = seen.__cause__ or seen.__context__
     return None

@@ -24,7 +24,7 @@ from pydantic_ai import exceptions as failures
 from pydantic_ai.messages import ToolReturn, is_multi_modal_content
 from pydantic_core import PydanticSerializationError
 
-from store.plain import CannotStore, readable, storable
+from store.plain import CannotLoad, CannotStore, readable, storable
 
 TAG, VALUE = "$", "v"
 
@@ -45,7 +45,10 @@ class JsonSerializer(Serializer):
         return json.dumps(encode(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
     def deserialize(self, serialized_data: str) -> Any:
-        return decode(json.loads(serialized_data))
+        try:
+            return decode(json.loads(serialized_data))
+        except Exception as error:
+            raise CannotLoad(f"a recorded value cannot be loaded any more: {_one_line(error)}") from error
 
 
 def encode(value: Any) -> Any:
@@ -198,6 +201,10 @@ def _decode_error(stored: dict[str, Any]) -> Exception:
             )
         case _:
             return RecordedError(stored["kind"], stored["message"])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _body(body: object) -> Any:

@@ -14,10 +14,11 @@ from typing import Any, assert_never
 
 from dbos import DBOS
 from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, UserPromptPart
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
+from agent.chronicle import retell
 from agent.context import assemble
 from agent.durability import call_key
 from agent.engine import is_worth_waiting_out
@@ -206,7 +207,8 @@ async def hand_over(database: Database, execution: Execution, result: Outgrown) 
     await write_handoff(
         database, session=task.session_id, task=task.task_id, reason="planned", occasion=f"handover:{task.task_id}"
     )
-    messages = [stored_form(message) for message in result.messages]
+    records = await database.run(tasks.read_records(task.task_id))
+    messages = [stored_form(message) for message in [*prompt_of(result.messages), *retell(records)]]
     statement = supervision.hand_over(task.task_id, execution.owner, difference=result.difference, messages=messages)
     following = await fenced(database, statement, task.task_id)
     DBOS.logger.warning(f"task {task.task_id} is handed over to {following}: {result.difference}")
@@ -277,6 +279,12 @@ def stored_form(message: ModelMessage) -> Json:
     if isinstance(notes, dict):
         plain["metadata"] = {key: value for key, value in notes.items() if key != "perdure"} or None  # pyright: ignore[reportUnknownVariableType]
     return readable(plain)
+
+
+def prompt_of(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+    """The user's words, which are in no record."""
+    said = messages[:1]
+    return said if any(isinstance(part, UserPromptPart) for message in said for part in message.parts) else []
 
 
 def tokens_of(messages: Sequence[ModelMessage]) -> int | None:

@@ -60,11 +60,17 @@ def explained(error: psycopg.Error) -> Exception:
 
 
 class Database:
-    """The service's pool. `on_loss` is called when a connection was lost, before the next try."""
+    """The service's pool. `on_loss` is called when a connection was lost, before the next try.
 
-    def __init__(self, url: str, *, size: int = 10, on_loss: Callable[[], None] | None = None) -> None:
+    With `read_only`, Postgres itself refuses whatever would change something.
+    """
+
+    def __init__(
+        self, url: str, *, size: int = 10, on_loss: Callable[[], None] | None = None, read_only: bool = False
+    ) -> None:
         self.url = url
         self._on_loss = on_loss
+        self._read_only = read_only
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[dict[str, Any]]] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -73,6 +79,7 @@ class Database:
             timeout=10,
             reconnect_timeout=RECONNECT_SECONDS,
             kwargs={"autocommit": True, "row_factory": dict_row, "application_name": "perdure"},
+            configure=_forbid_writes if read_only else None,
         )
 
     async def __aenter__(self) -> Database:
@@ -98,7 +105,7 @@ class Database:
                 cursor = await connection.execute(statement.text, statement.params)
                 return statement.read(await cursor.fetchall() if cursor.description else [])
         except psycopg.Error as error:
-            if is_transient(error):
+            if is_transient(error) and not (self._read_only and isinstance(error, pg.ReadOnlySqlTransaction)):
                 await self._tell_of_loss()
                 raise Unreachable(f"Postgres does not answer: {_first_line(error)}") from error
             raise explained(error) from error
@@ -109,6 +116,10 @@ class Database:
         # A thread of its own: while Postgres is away, all others may be waiting for it.
         with contextlib.suppress(Unusable), ThreadPoolExecutor(1) as thread:
             await asyncio.get_running_loop().run_in_executor(thread, self._on_loss)
+
+
+async def _forbid_writes(connection: psycopg.AsyncConnection[dict[str, Any]]) -> None:
+    await connection.execute("SET default_transaction_read_only = on")
 
 
 class Link:

@@ -11,6 +11,10 @@ class CannotStore(TypeError):
     """A value has no JSON form."""
 
 
+class CannotLoad(Exception):
+    """A recorded value means nothing to this release."""
+
+
 def storable(value: Any) -> Any:
     """The value as plain JSON data, which is also how a model is shown it."""
     try:

@@ -37,13 +37,17 @@ def migrations() -> list[Migration]:
 
 def is_current(url: str) -> bool:
     """Whether nothing is left to do, asked without taking a lock."""
-    newest = migrations()[-1].number
+    return last_applied(url) >= migrations()[-1].number
+
+
+def last_applied(url: str) -> int:
+    """The number of the newest migration this database has seen; 0 when there is no schema at all."""
     with connect(url) as connection:
         try:
             row = connection.execute("SELECT max(number) FROM agent.migrations").fetchone()
         except (pg.UndefinedTable, pg.InvalidSchemaName):
-            return False
-        return row is not None and row[0] is not None and row[0] >= newest
+            return 0
+        return row[0] if row is not None and row[0] is not None else 0
 
 
 def migrate(url: str) -> list[str]:

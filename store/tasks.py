@@ -16,6 +16,7 @@ from store.types import (
     OwnerToken,
     Question,
     QuestionRow,
+    StepRecord,
     StepRow,
     TaskId,
     TaskOutcome,
@@ -85,6 +86,15 @@ def list_tasks(*, session: str | None = None, status: str | None = None, limit: 
 
 def list_steps(task: str) -> Statement[list[StepRow]]:
     return Statement(query("list_steps"), {"task": task}, all_of(StepRow))
+
+
+def list_in_flight() -> Statement[list[OpenedTask]]:
+    """Those with steps on record, oldest first."""
+    return Statement(query("list_tasks_in_flight"), {}, all_of(OpenedTask))
+
+
+def read_records(task: TaskId) -> Statement[list[StepRecord]]:
+    return Statement(query("read_records"), {"task": task}, all_of(StepRecord))
 
 
 def list_questions(*, session: str | None = None, task: str | None = None) -> Statement[list[QuestionRow]]:

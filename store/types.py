@@ -142,6 +142,16 @@ class StepRow(Row):
     finished_at: datetime | None
 
 
+class StepRecord(Row):
+    """A step exactly as it was recorded."""
+
+    step: int
+    name: str
+    output: str | None
+    error: str | None
+    serialization: str | None
+
+
 class EventRow(Row):
     session_id: SessionId
     seq: int

@@ -1,7 +1,8 @@
-"""Commands that care for the installation: doctor, migrate."""
+"""Commands that care for the installation: doctor, migrate, rehearse."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agent.cli.screen import AsJson, console
+from agent.cli.screen import AsJson, console, harmless, print_json
 from agent.client import AgentClient
 from agent.config import Settings, read_settings
 from agent.home import open_home
@@ -32,6 +33,7 @@ class Finding:
 def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
     app.command()(migrate)
+    app.command()(rehearse)
 
 
 def migrate() -> None:
@@ -41,6 +43,34 @@ def migrate() -> None:
     with open_home(read_settings()) as home:
         applied = prepare(home.url)
     console.print(f"Applied: {', '.join(applied)}" if applied else "The schema is current.")
+
+
+def rehearse(as_json: AsJson = False) -> None:
+    """Replay every task under way against this checkout, changing nothing, and list those that no longer fit."""
+    from agent.rehearsal import rehearse
+
+    settings = read_settings()
+    with open_home(settings) as home:
+        rehearsal = asyncio.run(rehearse(settings, home.url))
+    misfits = rehearsal.misfits
+    if as_json:
+        print_json(misfits)
+    elif misfits:
+        for row in misfits:
+            console.print(f"{row.task_id}  session {row.session_id}, agent {row.agent}", style="bold", markup=False)
+            console.print(f"    {harmless(row.difference)}", markup=False)
+        console.print(
+            f"{len(misfits)} of {rehearsal.replayed} tasks under way do not fit this release. Deployed as it is, each"
+            " is handed over to a fresh task, which is told what was done."
+        )
+    else:
+        console.print(
+            f"All {rehearsal.replayed} tasks under way fit this release."
+            if rehearsal.replayed
+            else "No task under way has anything on record: this release can be deployed."
+        )
+    if misfits:
+        raise typer.Exit(1)
 
 
 def doctor(

@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import ModelHTTPError, ModelRateLimitError
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ToolCallPart, ToolReturn
 
 from agent.serializer import JsonSerializer, RecordedError, pack, unpack
-from store.plain import CannotStore
+from store.plain import CannotLoad, CannotStore
 
 
 class Order(BaseModel):
@@ -62,7 +62,7 @@ def test_other_errors_keep_their_name_and_message() -> None:
 
 @pytest.mark.parametrize("tag", ["os:system", "subprocess:Popen", "builtins:eval", "no.such:Thing", "tests:Order"])
 def test_a_forged_type_is_refused(tag: str) -> None:
-    with pytest.raises(CannotStore):
+    with pytest.raises(CannotLoad):
         JsonSerializer().deserialize(json.dumps({"$": tag, "v": {"x": 1}}))
 
 
