@@ -251,7 +251,7 @@ def _told(recorded: ToolRecord, made: Call) -> Any:
     """Give the agent what the record says, alike on the first run and on every recovery."""
     if recorded.call_id != made.call_id:
         raise WrongCall(
-            f"{recorded.tool} call {recorded.call_id} is on record where the code now makes {made.tool} call {made.call_id}"
+            f"{recorded.tool} call {recorded.call_id} is on record, and the code makes {made.tool} call {made.call_id}"
         )
     note = recorded.note or ""
     match recorded.outcome:
