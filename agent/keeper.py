@@ -101,7 +101,7 @@ class Keeper:
                 self._give_up(end)
                 return 1
             journal.warning(
-                "the service died (%s), %d of %d times that are put up with; it is started again in %g s",
+                "the service died (%s): crash %d, and %d are put up with; it is started again in %g s",
                 end.how, len(self._crashes), self._settings.crash_limit, wait,
             )  # fmt: skip
             threading.Thread(target=self._note, args=[end], daemon=True).start()
@@ -168,7 +168,7 @@ class Keeper:
     def _give_up(self, end: End) -> None:
         times, minutes = len(self._crashes), self._settings.crash_window_seconds / 60
         what = f"Perdure on {process.host()} died {times} times within {minutes:g} minutes, the last time: {end.how}."
-        did = f"It was started again {times - 1} times and now stays down. Every accepted task is kept and waits."
+        did = "It was started again each time before, and now stays down. Every accepted task is kept and waits."
         advice = (
             "Look for the cause at the end of its log and in agent.workers.ended, mend it, and start it again:"
             f" perdure {self._command} --supervise. The tasks go on by themselves."

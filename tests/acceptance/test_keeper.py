@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 
@@ -202,6 +204,22 @@ def test_a_database_that_is_away_does_not_keep_the_service_down(
         admin.execute(f"ALTER DATABASE {db.info.dbname} ALLOW_CONNECTIONS true")
     kept.await_ready()
     assert kept.stop() == 0
+
+
+def test_systemd_hears_from_the_service_and_while_there_is_none_from_the_keeper(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(f"{folder}/n")
+        channel.settimeout(PATIENCE)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"{folder}/n")
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+        kept = keep(backoff_seconds="600")
+        kept.await_ready()
+        assert channel.recv(100) == b"READY=1"
+        kept.kill_child()
+        eventually(lambda: "started again in 600 s" in kept.log)
+        assert [channel.recv(100) for _ in range(5)] == [b"WATCHDOG=1"] * 5
 
 
 def test_without_its_keeper_the_service_goes_on_and_holds_its_port(keep: Keep) -> None:
