@@ -1,7 +1,7 @@
 """Supervised mode: a parent that starts the service again when it dies, and says so when that does not help.
 
 It imports nothing of the service, so that it stays small and what kills the one spares the other. The child has a
-process group of its own: a signal to ours, as Ctrl-C sends it, reaches the child once, through us.
+process group of its own: a signal to ours, as Ctrl-C sends it, reaches the child only through us, as SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ RESTARTED = "PERDURE_RESTARTED"
 REFUSED = 1
 """The exit status of a start that cannot work, after one sentence that says why."""
 
-MEMORY_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25
+"""How often a child is looked at whose memory is limited, or which is to stop; any other is left in peace."""
 
 
 def keep(command: Command) -> int:
@@ -116,15 +117,13 @@ class Keeper:
         )  # fmt: skip
         known = process.identity(child.pid)
         sentence: str | None = None
-        is_told = False
         while child.poll() is None:
-            if self._is_stopping and not is_told:
-                child.send_signal(signal.SIGTERM)
-                is_told = True
+            if self._is_stopping:
+                child.send_signal(signal.SIGTERM)  # and again: one that just began anew has not heard the first
             if sentence is None and self._is_too_large(child.pid):
                 sentence = f"it used more than {self._settings.memory_mb} MB of memory"
                 child.kill()
-            self._listen(MEMORY_LOOK_SECONDS if self._settings.memory_mb else None)
+            self._listen(LOOK_SECONDS if self._settings.memory_mb or self._is_stopping else None)
         with contextlib.suppress(BlockingIOError):
             self._was_ready |= bool(os.read(self._ready, 4096))
         return End(child.returncode, sentence or process.ending(child.returncode) or "as planned", known)

@@ -78,15 +78,19 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
 async def _serve(
     settings: Settings, home: Home, agents: Agents, listener: socket.socket, run_file: int | None, *, console: bool
 ) -> None:
-    stop = asyncio.Event()
+    stop, told_to_stop, replacing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def obey() -> None:
+        told_to_stop.set()
+        stop.set()
+
     for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, obey)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
         supervisor.start()
-        replacing = asyncio.Event()
         watchdog = _watchdog(settings, home, supervisor, stop, replacing)
         watchdog.start()
         api = build_api(database, lambda: not stop.is_set(), console=console, keys=settings.api_keys)
@@ -110,7 +114,7 @@ async def _serve(
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(serving, FAREWELL_SECONDS)
-        if replacing.is_set():
+        if replacing.is_set() and not told_to_stop.is_set():
             begin_anew(home)
         depart(home, run_file)
 

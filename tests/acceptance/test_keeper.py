@@ -162,6 +162,15 @@ def test_a_stop_before_the_service_is_ready_is_planned_too(keep: Keep) -> None:
     assert kept.stop() == 0
 
 
+def test_a_stop_is_not_lost_on_a_service_that_begins_anew(client: AgentClient, place: Place, keep: Keep) -> None:
+    kept = keep("tests.agents:busy", stall_seconds=1.5)
+    kept.await_ready()
+    client.enqueue("busy", "go")
+    eventually(lambda: place.world("ran"))
+    assert kept.stop() == 0
+    assert "has blocked the event loop" in kept.log, "the first signal came while it could not hear"
+
+
 @pytest.mark.parametrize("wrong", [{"port": "many"}, {"agents": "nope:nope"}])
 def test_a_start_that_cannot_work_is_not_tried_again(keep: Keep, wrong: dict[str, str]) -> None:
     kept = keep(**wrong) if "agents" not in wrong else keep(wrong["agents"])
