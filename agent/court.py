@@ -16,6 +16,7 @@ import psutil
 from agent import service
 from agent.config import read_settings
 from agent.log import log
+from agent.process import ending
 from store.types import WorkerId
 
 LOOK_SECONDS = 0.1
@@ -65,13 +66,6 @@ class Court:
                 ended = self._sentences.pop(pid, None) or ending(os.waitstatus_to_exitcode(status))
                 with contextlib.suppress(BrokenPipeError):
                     os.write(1, json.dumps({"worker": worker, "ended": ended}).encode() + b"\n")
-
-
-def ending(code: int) -> str | None:
-    """How a process ended, in words; nothing when it ended as planned."""
-    if code == 0:
-        return None
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
 def live(worker: str, url: str) -> None:

@@ -16,6 +16,11 @@ class Home:
     embedded: EmbeddedPostgres | None
 
 
+def address(settings: Settings) -> str:
+    """Where the database answers if it runs; nothing is started for that."""
+    return settings.database_url or EmbeddedPostgres(settings.home).url
+
+
 @contextlib.contextmanager
 def open_home(settings: Settings) -> Iterator[Home]:
     """A database that is there while the block runs."""

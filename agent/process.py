@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import uuid
 from pathlib import Path
@@ -52,3 +53,13 @@ def _place() -> str:
 
 def new_worker_id() -> WorkerId:
     return WorkerId(f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+
+
+def ending(code: int) -> str | None:
+    """How a process ended, in words; nothing when it ended as planned."""
+    if code == 0:
+        return None
+    if code > 0:
+        return f"exit status {code}"
+    known = {int(number): number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"

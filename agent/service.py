@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -15,7 +14,7 @@ from typing import NoReturn
 
 import uvicorn
 
-from agent import engine, log
+from agent import engine, keeper, log, runfile, systemd
 from agent.api import build_api
 from agent.breaker import ToolBreakers
 from agent.care import Care, register_care
@@ -58,7 +57,7 @@ def prepare(url: str) -> list[str]:
 def run(settings: Settings, *, console: bool) -> None:
     """Serve until told to stop, then end the process with status 0."""
     log.configure()
-    run_file = claim_run_file()
+    run_file = runfile.claim()
     listener = listen(settings.host, settings.port)
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
@@ -70,8 +69,7 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
     """End the process now: neither a tool that blocks a thread nor a thread that waits for Postgres may hold it."""
     if home.embedded is not None:
         home.embedded.release()
-    if run_file is not None:
-        os.write(run_file, b"stopped as planned")
+    runfile.end_as_planned(run_file)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -80,32 +78,43 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
 async def _serve(
     settings: Settings, home: Home, agents: Agents, listener: socket.socket, run_file: int | None, *, console: bool
 ) -> None:
-    stop = asyncio.Event()
+    stop, told_to_stop, replacing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def obey() -> None:
+        told_to_stop.set()
+        stop.set()
+
     for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, obey)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
         await engine.launch(settings.concurrency)
         supervisor.start()
-        replacing = asyncio.Event()
         watchdog = _watchdog(settings, home, supervisor, stop, replacing)
         watchdog.start()
         api = build_api(database, lambda: not stop.is_set(), console=console, keys=settings.api_keys)
         server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        if not keeper.is_restart():
+            await database.run(supervision.resolve_alert(keeper.alert_key()))
         _announce(settings, listener, list(durable), console=console)
+        pulse = systemd.Pulse(lambda: watchdog.is_healthy)
+        pulse.start()
 
         await stop.wait()
+        if not replacing.is_set():
+            systemd.notify("STOPPING=1")
         try:
             await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
         except TimeoutError:
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         watchdog.stop()
+        pulse.stop()
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(serving, FAREWELL_SECONDS)
-        if replacing.is_set():
+        if replacing.is_set() and not told_to_stop.is_set():
             begin_anew(home)
         depart(home, run_file)
 
@@ -256,6 +265,8 @@ def _announce(settings: Settings, listener: socket.socket, names: list[str], *, 
         print(f"Perdure is ready: http://{shown}:{port}", flush=True)
     else:
         print(f"Perdure worker is ready: http://{shown}:{port}/readyz", flush=True)
+    keeper.tell_ready()
+    systemd.notify("READY=1")
 
 
 class HttpServer(uvicorn.Server):
@@ -263,16 +274,6 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are the service's: it drains first and stops HTTP last."""
         yield
-
-
-def claim_run_file() -> int | None:
-    """Lets the one who started us see when we are gone, and whether we went as planned."""
-    name = os.environ.get("PERDURE_RUN_FILE")
-    if not name:
-        return None
-    descriptor = os.open(name, os.O_RDWR)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -86,6 +86,10 @@ def free_lost(me: WorkerId, active: Sequence[str], *, seconds: float) -> Stateme
     return Statement(query("free_lost_tasks"), {"me": me, "active": list(active), "seconds": seconds}, count)
 
 
+def note_process_end(process: str, how: str) -> Statement[None]:
+    return Statement(query("note_process_end"), {"process": process, "how": how}, nothing)
+
+
 def count_servers(agent: str) -> Statement[int]:
     """How many living workers serve an agent."""
     return Statement(query("count_servers"), {"agent": agent}, value)
