@@ -12,7 +12,10 @@ class ToolBreakers:
         self._until: dict[str, datetime] = {}
 
     def learn(self, rows: list[BreakerRow]) -> None:
-        self._until = {row.scope: row.until for row in rows if row.scope.startswith("tool:")}
+        never = datetime.max.replace(tzinfo=UTC)  # until the one call that is being tried has ended
+        self._until = {
+            row.scope: never if row.state == "half-open" else row.until for row in rows if row.scope.startswith("tool:")
+        }
 
     def holding(self, agent: str, tool: str) -> str | None:
         """The scope of the breaker that a call has to wait for, if there is one."""

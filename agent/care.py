@@ -43,7 +43,7 @@ class Care:
 
 
 def register_care(care: Care) -> None:
-    @DBOS.workflow(name="tend_session")
+    @DBOS.workflow(name="tend_session", max_recovery_attempts=None)
     async def tend_session(  # pyright: ignore[reportUnusedFunction]
         session: str, task: str, reason: str, occasion: str, notice: int, times: int
     ) -> None:
@@ -51,11 +51,11 @@ def register_care(care: Care) -> None:
         await tell(care, notice, times)
         await improve(care, session, occasion)
 
-    @DBOS.workflow(name="deliver_notice")
+    @DBOS.workflow(name="deliver_notice", max_recovery_attempts=None)
     async def deliver_notice(notice: int, times: int) -> None:  # pyright: ignore[reportUnusedFunction]
         await tell(care, notice, times)
 
-    @DBOS.workflow(name="deliver_alert")
+    @DBOS.workflow(name="deliver_alert", max_recovery_attempts=None)
     async def deliver_alert(alert: int, moment: str) -> None:  # pyright: ignore[reportUnusedFunction]
         await tell_alert(care, alert, moment)
 
@@ -134,7 +134,7 @@ async def send(
 
     async def give_up() -> None:
         await care.database.run(noted(problem))
-        log.error("%s did not reach %s and is given up: %s", what, address.url, problem)
+        log.error("%s did not reach %s and is given up: %s", what, address.host, problem)
 
     await record("webhook.give_up", give_up)
 

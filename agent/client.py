@@ -8,26 +8,31 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from store import continuity, effects, sessions, supervision, tasks, workers
+from store import continuity, effects, schedules, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
 from store.plain import is_text
+from store.timetable import read_timetable
 from store.types import (
     AlertRow,
     BreakerRow,
     DeadLetterRow,
     DoubtRow,
+    EffectRow,
     EventRow,
     HandoffRow,
     Json,
+    Missed,
     NoticeRow,
     QuestionRow,
+    ScheduleRow,
     SessionRow,
     StepRow,
     StoredMessage,
     TaskId,
     TaskRow,
     TaskStatus,
+    WhenBusy,
     WorkerRow,
 )
 
@@ -62,13 +67,18 @@ class AgentClient:
         session: str | None = None,
         user: str | None = None,
         idempotency_key: str | None = None,
+        when_busy: WhenBusy = "queue",
         connection: Connection | None = None,
     ) -> Task:
         """Accept one input for an agent. When this returns, the task is durable and will run.
 
+        While a task of the session runs, the input waits for its turn (`queue`), reaches the running task before its
+        next model request (`steer`, which returns that task), or ends it at its next step and runs next (`interrupt`).
         With `connection`, the task is accepted by the caller's own transaction, and only if that commits.
         """
-        statement = tasks.accept(agent, input, session=session, user=user, idempotency_key=idempotency_key)
+        statement = tasks.accept(
+            agent, input, session=session, user=user, idempotency_key=idempotency_key, when_busy=when_busy
+        )
         task_id = self._link.run(statement) if connection is None else run_on(connection, statement)
         return Task(self._link, task_id, connection)
 
@@ -78,8 +88,17 @@ class AgentClient:
     def session(self, session_id: str) -> Session:
         return Session(self._link, session_id)
 
-    def sessions(self, *, user: str | None = None, limit: int = 100) -> list[SessionRow]:
-        return self._link.run(sessions.list_sessions(user=user, limit=limit))
+    def sessions(
+        self,
+        *,
+        user: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        text: str | None = None,
+        limit: int = 100,
+    ) -> list[SessionRow]:
+        """Last active first; `text` is looked for in titles and in what was said."""
+        return self._link.run(sessions.list_sessions(user=user, agent=agent, state=state, words=text, limit=limit))
 
     def tasks(self, *, session: str | None = None, status: str | None = None, limit: int = 100) -> list[TaskRow]:
         """Newest first."""
@@ -112,13 +131,74 @@ class AgentClient:
         """Answer a notice. A correction reaches the model in the next context and outranks what was restored."""
         self._link.run(continuity.acknowledge(session_id, notice_id, correction))
 
-    def approve(self, task_id: str, call_id: str) -> Task | None:
-        """Let a waiting call run; the task that goes on, once nothing is left to answer."""
-        return self._decide(tasks.decide(task_id, call_id, "approved", None))
+    def approve(self, task_id: str, call_id: str, *, arguments: dict[str, Json] | None = None) -> Task | None:
+        """Let a waiting call run, with other arguments if given; the task that goes on, once all is answered."""
+        return self._decide(tasks.decide(task_id, call_id, "approved", None, arguments))
 
     def deny(self, task_id: str, call_id: str, *, reason: str | None = None) -> Task | None:
         """Refuse a waiting call; the model is told the reason."""
         return self._decide(tasks.decide(task_id, call_id, "denied", reason))
+
+    def answer(self, task_id: str, call_id: str, text: str) -> Task | None:
+        """Answer what an agent asked; the task that goes on, once nothing is left to answer."""
+        return self._decide(tasks.decide(task_id, call_id, "answered", text))
+
+    def cancel(self, task_id: str, *, reason: str | None = None) -> None:
+        """End a task: at once when it has not begun, before its next step when it runs. What it did stays recorded."""
+        self._link.run(tasks.cancel(task_id, reason))
+
+    def pause(self, session_id: str) -> None:
+        """The session accepts inputs and runs none; a running task stops at its next step."""
+        self._link.run(sessions.set_mode(session_id, "paused"))
+
+    def resume(self, session_id: str) -> None:
+        self._link.run(sessions.set_mode(session_id, "open"))
+
+    def close_session(self, session_id: str) -> None:
+        """The session accepts nothing more until it is reopened."""
+        self._link.run(sessions.set_mode(session_id, "closed"))
+
+    def reopen(self, session_id: str) -> None:
+        self._link.run(sessions.set_mode(session_id, "open"))
+
+    def take_over(self, session_id: str, person: str) -> None:
+        """A person answers in the agent's place from now on."""
+        self._link.run(sessions.set_mode(session_id, "paused", person))
+
+    def say(self, session_id: str, person: str, text: str) -> Task:
+        """Words of the person who took over, in the agent's place."""
+        return Task(self._link, self._link.run(sessions.speak(session_id, person, text)))
+
+    def give_back(self, session_id: str, *, note: str | None = None) -> None:
+        """The session is the agent's again; the note becomes part of its checkpoint."""
+        self._link.run(sessions.give_back(session_id, note))
+
+    def effects_after(self, session_id: str, at: int) -> list[EffectRow]:
+        """What happened outside after a place in the journal, and no fork or rewind undoes."""
+        return self._link.run(sessions.effects_after(session_id, at))
+
+    def fork(
+        self, session_id: str, *, at: int | None = None, session: str | None = None, title: str | None = None
+    ) -> Session:
+        """A new session with this one's past up to a place in the journal; it goes its own way from there."""
+        return Session(self._link, self._link.run(sessions.fork(session_id, at=at, new=session, title=title)))
+
+    def rewind(self, session_id: str, *, to: int) -> None:
+        """Move a session back to a place in its journal. What is undone stays in the journal."""
+        self._link.run(sessions.rewind(session_id, to))
+
+    def delete_session(self, session_id: str) -> None:
+        """The session is gone for good, with everything that belongs to it."""
+        self._link.run(sessions.delete(session_id))
+
+    def export_session(self, session_id: str) -> Json:
+        document = self._link.run(sessions.export(session_id))
+        if document is None:
+            raise NotFound(f"there is no session {session_id!r}")
+        return document
+
+    def import_session(self, document: Json, *, session: str | None = None, user: str | None = None) -> Session:
+        return Session(self._link, self._link.run(sessions.import_session(document, session, user)))
 
     def dead_letters(self) -> list[DeadLetterRow]:
         """Tasks that will not be tried again until a person says so, newest first."""
@@ -141,6 +221,37 @@ class AgentClient:
     def breakers(self) -> list[BreakerRow]:
         """What has crashed too often and waits."""
         return self._link.run(supervision.list_breakers())
+
+    def schedule(
+        self,
+        name: str,
+        agent: str,
+        input: str,
+        *,
+        cron: str | None = None,
+        at: datetime | str | None = None,
+        timezone: str = "UTC",
+        session: str | None = None,
+        user: str | None = None,
+        missed: Missed = "skip",
+    ) -> ScheduleRow:
+        """Give an agent an input by the clock: by a cron expression, or once at a moment. Needs no worker now.
+
+        Each run is a new session unless one is named. What falls into a time without any worker is left out (`skip`),
+        or made up by one run at the next start, however many were missed (`once`).
+        """
+        timetable = read_timetable(cron, at, timezone)
+        self._link.run(schedules.add(name, agent, input, timetable, session=session, user=user, missed=missed))
+        [row] = self._link.run(schedules.list_schedules(name))
+        return row
+
+    def schedules(self) -> list[ScheduleRow]:
+        """Those that run next first."""
+        return self._link.run(schedules.list_schedules())
+
+    def unschedule(self, name: str) -> None:
+        """The schedule runs no more; tasks it has enqueued stay."""
+        self._link.run(schedules.remove(name))
 
     def workers(self) -> list[WorkerRow]:
         """All that were ever known, newest first."""

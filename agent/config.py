@@ -43,6 +43,12 @@ class Settings(BaseSettings):
     keep_messages: int = Field(20, ge=1)
     context_window: int | None = Field(None, ge=500)
     notebook: bool = True
+    people: bool = True
+    approval_seconds: float = Field(604_800, gt=0)
+    session_days: float | None = Field(None, gt=0)
+    workspace: bool = False
+    file_mb: int = Field(16, ge=1, le=100)
+    workspace_mb: int = Field(256, ge=1)
     handoff_seconds: float = Field(10, ge=0, le=600)
     exam_model: str | None = None
     webhook_url: str | None = None

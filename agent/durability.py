@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import anyio.to_thread
 from pydantic_ai import Agent, DeferredToolRequests, RunContext
@@ -21,13 +21,19 @@ from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from agent import tools
 from agent.breaker import ToolBreakers
+from agent.desk import Space, lent
 from agent.notebook import NAMES, notebook
-from agent.recorder import Execution, WrongCall, current, fenced, is_recording, lost, record
+from agent.people import NAMES as PEOPLE
+from agent.people import people
+from agent.recorder import Execution, WrongCall, current, fenced, heed, is_recording, lost, record
 from agent.request import Budget, FittedRequests
 from agent.serializer import pack, unpack
+from agent.space import NAMES as FILE_TOOLS
+from agent.space import workspace_tools
 from agent.tools import Effect, Policy, Pure, policy_of
 from agent.watch import StepAborted, watched
 from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
@@ -58,8 +64,11 @@ class Terms:
     budget: Budget
     model: str | None = None
     with_notebook: bool = True
+    with_people: bool = True
     breakers: ToolBreakers = field(default_factory=ToolBreakers)
     stall_seconds: float = 300
+    space: Space | None = None
+    with_workspace: bool = False
 
 
 def make_durable(agent: Agent[Any, Any], terms: Terms) -> Agent[Any, Any]:
@@ -74,8 +83,14 @@ def make_durable(agent: Agent[Any, Any], terms: Terms) -> Agent[Any, Any]:
     durable._root_capability = CombinedCapability(
         [RecordedTools(terms), FittedRequests(terms.database, terms.budget), *root.capabilities]
     )
+    offered: list[AbstractToolset[Any]] = []
     if terms.with_notebook and not _has_tools_named(agent, NAMES):
-        durable._user_toolsets = [*agent._user_toolsets, notebook(terms.database)]
+        offered.append(notebook(terms.database))
+    if terms.with_people and not _has_tools_named(agent, PEOPLE):
+        offered.append(people())
+    if terms.with_workspace and not _has_tools_named(agent, FILE_TOOLS):
+        offered.append(workspace_tools())
+    durable._user_toolsets = [*agent._user_toolsets, *offered]
     requests = DBOSDurability[Any](
         name=agent.name,
         model_step_config=cast(
@@ -106,7 +121,15 @@ def _offer_deferral(durable: Agent[Any, Any]) -> None:
 
 
 def _has_tools_named(agent: Agent[Any, Any], names: Sequence[str]) -> bool:
-    return any(name in agent._function_toolset.tools for name in names)
+    known: set[str] = set()
+
+    def collect(toolset: AbstractToolset[Any]) -> None:
+        if isinstance(toolset, FunctionToolset):
+            known.update(toolset.tools)
+
+    for toolset in agent.toolsets:
+        toolset.apply(collect)
+    return not known.isdisjoint(names)
 
 
 def has_durability(agent: AbstractAgent[Any, Any]) -> bool:
@@ -204,8 +227,11 @@ class RecordedTools(AbstractCapability[Any]):
         async def execute() -> Any:
             token = tools._key.set(call.idempotency_key)
             try:
-                async with watched(f"tool.{call.tool}", task, execution.owner):
+                if call.tool in NAMES:  # waits for Postgres at most, which is not its fault
                     return pack(await handler(given))
+                async with watched(f"tool.{call.tool}", task, execution.owner):
+                    with lent(self.terms.space):
+                        return pack(await handler(given))
             except StepAborted as aborted:
                 stalled = supervision.stall(task, execution.owner, step=str(aborted), seconds=self.terms.stall_seconds)
                 await fenced(self.terms.database, stalled, task)
@@ -235,13 +261,19 @@ class RecordedTools(AbstractCapability[Any]):
             policy=policy.in_doubt,
         )
 
+        async def start() -> Literal["fresh", "in doubt"]:
+            answer = await fenced(self.terms.database, opening, execution.task.task_id)
+            if answer != "fresh" and answer != "in doubt":
+                await heed(self.terms.database, execution, answer)
+            return "in doubt" if answer == "in doubt" else "fresh"
+
         verify = (
             self._keyed(execution, call, partial(_ask_the_world, policy.verify, ctx), args) if policy.verify else None
         )
         return await call_effect(
             call,
             policy.in_doubt,
-            start=lambda: fenced(self.terms.database, opening, execution.task.task_id),
+            start=start,
             execute=execute,
             verify=verify,
         )
@@ -286,7 +318,7 @@ def _told(recorded: ToolRecord, made: Call) -> Any:
         case "asked":
             raise failures.ApprovalRequired({"reason": note, "idempotency_key": recorded.idempotency_key})
         case "deferred":
-            raise ToolError(f"{recorded.tool} defers to an external executor, which Perdure does not offer")
+            raise failures.CallDeferred()
         case "raised":
             raise ToolError(f"{recorded.tool} raised {note}")
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import dbos._sys_db
@@ -20,14 +21,15 @@ from dbos._error import DBOSUnexpectedStepError
 from dbos._utils import GlobalParams, retriable_postgres_exception
 
 from agent.serializer import JsonSerializer
-from agent.watch import abandoned
+from agent.watch import abandoned, followed
 from store.types import StepRecord, TaskId, WorkerId
 
 QUEUE = "perdure"
 CARE_QUEUE = "perdure_care"
 ISOLATION_QUEUE = "perdure_isolation"
 """Where suspects wait. Only a process that runs nothing else takes from it."""
-CARE_CONCURRENCY = 16
+CARE_CONCURRENCY = 1000
+"""Most of them only wait, for the next try of a message."""
 CARE_POLL_SECONDS = 0.5
 APPLICATION = "perdure"
 APPLICATION_VERSION = "perdure-1"
@@ -37,6 +39,8 @@ MODEL_REQUEST = "__model.request"
 """In the name of every step that is one."""
 
 POLL_SECONDS = 0.1
+SCHEDULE_POLL_SECONDS = 2.0
+"""How soon a worker knows of a schedule that was added or removed."""
 THREADS = 64
 """DBOS records in these threads, and so does whatever users' tools hand to `asyncio.to_thread`."""
 CONNECTIONS = 20
@@ -70,6 +74,7 @@ def configure(url: str, worker: WorkerId) -> None:
         "max_executor_threads": THREADS,
         "sys_db_pool_size": CONNECTIONS,
         "db_engine_kwargs": {"pool_timeout": PATIENCE_SECONDS, "pool_pre_ping": False, "hide_parameters": True},
+        "scheduler_polling_interval_sec": SCHEDULE_POLL_SECONDS,
         "log_level": "WARNING",
     }
     DBOS(config=config)
@@ -79,6 +84,7 @@ async def launch(concurrency: int, *, is_isolated: bool = False) -> None:
     """Begin to take tasks. Launched on the running loop, so that workflows and HTTP share it."""
     DBOS.listen_queues([ISOLATION_QUEUE] if is_isolated else [QUEUE, CARE_QUEUE])
     DBOS.launch()
+    _follow_threads()
     if is_isolated:
         return
     await DBOS.register_queue_async(
@@ -98,6 +104,12 @@ async def launch(concurrency: int, *, is_isolated: bool = False) -> None:
         ISOLATION_QUEUE, worker_concurrency=1, polling_interval_sec=POLL_SECONDS, on_conflict="always_update"
     )
     _keep_own_concurrency(concurrency)
+
+
+def _follow_threads() -> None:
+    """DBOS's threads are also those of `asyncio.to_thread`: a tool that hangs in one must be seen."""
+    threads = _get_dbos_instance()._executor
+    setattr(threads, "submit", partial(followed, threads.submit))  # noqa: B010
 
 
 def _keep_own_concurrency(concurrency: int) -> None:

@@ -15,6 +15,7 @@ from agent.process import host, new_worker_id
 from store import supervision
 from store.database import Database
 
+END_SECONDS = 5.0
 QUIET_SECONDS = 10.0
 """After the last trial, how long the next suspect is looked for at every glance."""
 
@@ -32,6 +33,7 @@ class Isolator:
         self._court: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self._active_until = 0.0
+        self._is_stopping = False
         self._on_trial: set[str] = set()
 
     @property
@@ -44,6 +46,8 @@ class Isolator:
 
     async def turn(self) -> None:
         """Have the next suspect tried, if there is one and nobody else is being tried."""
+        if self._is_stopping:
+            return
         child = new_worker_id()
         claim = supervision.claim_trial(
             child, host=host(), version=self._version, beat_seconds=max(self._beat_seconds, 5)
@@ -57,15 +61,16 @@ class Isolator:
         court.stdin.write(json.dumps({"worker": child, "url": self._database.url}).encode() + b"\n")
         await court.stdin.drain()
 
-    async def stop(self) -> None:
-        """Those on trial are stopped as planned."""
-        if self._court is None:
-            return
-        assert self._court.stdin is not None
-        self._court.stdin.close()
-        await self._court.wait()
+    def stop(self) -> None:
+        """Those on trial are stopped as planned, and nobody else is tried."""
+        self._is_stopping = True
+        if self._court is not None and self._court.stdin is not None:
+            self._court.stdin.close()
+
+    async def end(self) -> None:
+        """Wait a moment for those who were on trial; they end by themselves."""
         if self._listening is not None:
-            await asyncio.wait({self._listening}, timeout=1)
+            await asyncio.wait({self._listening}, timeout=END_SECONDS)
 
     async def _open_court(self) -> asyncio.subprocess.Process:
         if self._court is None or self._court.returncode is not None:

@@ -30,6 +30,7 @@ from store.statement import Statement
 Command = Literal["start", "worker"]
 
 READY_FD = "PERDURE_READY_FD"
+LEAVING = b"!"
 """Tells the child where to say that it is ready."""
 
 RESTARTED = "PERDURE_RESTARTED"
@@ -64,10 +65,19 @@ def is_restart() -> bool:
 
 def tell_ready() -> None:
     """Said by the service; nothing happens when no keeper listens."""
+    _tell(b".")
+
+
+def tell_leaving() -> None:
+    """Said by the service at a planned end. An end without this word is a crash, whatever its exit status."""
+    _tell(LEAVING)
+
+
+def _tell(word: bytes) -> None:
     descriptor = os.environ.get(READY_FD)
     if descriptor is not None:
         with contextlib.suppress(OSError):
-            os.write(int(descriptor), b".")
+            os.write(int(descriptor), word)
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class End:
     code: int
     how: str
     process: str | None
+    was_planned: bool
 
 
 class Keeper:
@@ -93,7 +104,7 @@ class Keeper:
     def run(self) -> int:
         while True:
             end = self._serve()
-            if self._is_stopping or end.code == 0:
+            if self._is_stopping or end.was_planned:
                 return 0 if end.code in (0, -signal.SIGTERM) else 1
             if end.code == REFUSED and not self._was_ready:
                 return REFUSED
@@ -124,9 +135,13 @@ class Keeper:
                 sentence = f"it used more than {self._settings.memory_mb} MB of memory"
                 child.kill()
             self._listen(LOOK_SECONDS if self._settings.memory_mb or self._is_stopping else None)
+        heard = b""
         with contextlib.suppress(BlockingIOError):
-            self._was_ready |= bool(os.read(self._ready, 4096))
-        return End(child.returncode, sentence or process.ending(child.returncode) or "as planned", known)
+            heard = os.read(self._ready, 4096)
+        self._was_ready |= bool(heard)
+        was_planned = child.returncode == 0 and (LEAVING in heard or not heard)
+        how = sentence or process.ending(child.returncode) or "exit status 0, without having been asked to stop"
+        return End(child.returncode, how, known, was_planned)
 
     def _environment(self) -> dict[str, str]:
         """The run file is ours: the child may come and go."""

@@ -17,11 +17,13 @@ from dbos import DBOS
 from dbos._context import current_owner_xid
 from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
+from agent.folder import Folder
+from store import tasks
 from store.database import Database
 from store.errors import Fenced
 from store.plain import CannotLoad
 from store.statement import Statement
-from store.types import OpenedTask, OwnerToken, PersonDecision, TaskId, WorkerId
+from store.types import OpenedTask, OwnerToken, PersonDecision, Steer, TaskId, Wish, WorkerId
 
 T = TypeVar("T")
 
@@ -35,6 +37,8 @@ class Conversation:
     next_position: int
     summary: str | None = None
     cut: int = 0
+    before_resuming: tuple[str | None, int] | None = None
+    """Summary and cut as they were before a resumed task left out more than is recorded."""
     messages: list[Any] = field(default_factory=list[Any])
 
     @property
@@ -64,6 +68,9 @@ class Execution:
     conversation: Conversation = field(default_factory=lambda: Conversation([], 1))
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_recovering: bool = False
+    steers: tuple[Steer, ...] = ()
+    folder: Folder | None = None
+    """The session's files, once they are what the manifest says."""
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)
@@ -123,6 +130,25 @@ def misfit(error: BaseException) -> str | None:
             return str(seen)
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+class TaskStopped(Exception):
+    """Somebody cancelled the task, or said something more urgent; what it did so far stays."""
+
+
+async def heed(database: Database, execution: Execution, wish: Wish | None) -> None:
+    """Before a step: wait or end here, when that is what somebody wants."""
+    task = execution.task.task_id
+    match wish:
+        case None:
+            return
+        case "pause":
+            await fenced(database, tasks.stop_here(task, execution.owner), task)
+            raise lost(task)
+        case "interrupt":
+            raise TaskStopped("interrupted by a newer message")
+        case "cancel":
+            raise TaskStopped("cancelled")
 
 
 class WrongCall(Exception):

@@ -17,7 +17,7 @@ from agent.engine import EndOfRecord, Replay, configure, replaying
 from agent.recorder import Execution, executing
 from agent.registry import Agents, load_agents, make_all_durable
 from agent.request import Budget
-from agent.workflow import Done, Failed, GivenBack, Outgrown, Waiting, act, read_history
+from agent.workflow import Cancelled, Done, Failed, GivenBack, Outgrown, Waiting, act, read_history
 from store import schema, tasks
 from store.database import Database
 from store.errors import Unusable
@@ -60,7 +60,7 @@ async def rehearse(settings: Settings, url: str) -> Rehearsal:
 
 def _prepare(settings: Settings, database: Database) -> Agents:
     budget = Budget(settings.context_fraction, settings.keep_messages, settings.context_window)
-    terms = Terms(database, budget, settings.model, settings.notebook)
+    terms = Terms(database, budget, settings.model, settings.notebook, settings.people)
     agents = make_all_durable(load_agents(settings.agents), terms)
     configure(database.url, NOBODY)
     return agents
@@ -88,6 +88,8 @@ async def first_difference(task: OpenedTask, agents: Agents, database: Database)
             return f"the replay came to a halt: {why}"
         case Failed(error=error):
             ending = f"fails ({error})"
+        case Cancelled():
+            return None
         case Done():
             ending = "finishes"
         case Waiting():

@@ -25,6 +25,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
@@ -41,13 +42,13 @@ from pydantic_ai_harness.compaction import (
 from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
 
 from agent.context import CHARACTERS_PER_TOKEN, safe_cut, state_of, tokens_in
-from agent.recorder import Execution, current, fenced
+from agent.recorder import Execution, current, fenced, heed
 from steps.handoff import write_handoff
-from store import continuity, exam
+from store import continuity, exam, tasks
 from store.database import Database
 from store.documents import Checkpoint
 from store.exam import Examiner
-from store.types import Restored
+from store.types import Restored, Steer
 
 log = logging.getLogger("perdure")
 
@@ -146,6 +147,8 @@ class FittedModel(WrapperModel):
         task = execution.task
         reading = continuity.read_restored(task.session_id, task.task_id, is_recovering=task.is_recovering)
         restored = await self._database.run(reading)
+        await heed(self._database, execution, restored.wanted)
+        await self._steer(execution, restored)
         window = self._budget.window_of(self.wrapped)
         overhead = overhead_of(parameters)
         limit = max(int(window * self._budget.fraction) - overhead, 200)
@@ -162,11 +165,31 @@ class FittedModel(WrapperModel):
             await self._check_coherence(draft)
         return draft
 
+    async def _steer(self, execution: Execution, restored: Restored) -> None:
+        """Words that came meanwhile stand with the newest message, now and in every later request."""
+        conversation = execution.conversation
+        execution.steers = restored.steers
+        if any(steer.place is None for steer in restored.steers):
+            place = len(conversation.messages) - conversation.prompt_index - 1
+            delivering = tasks.deliver_steers(execution.task.task_id, execution.owner, place)
+            await fenced(self._database, delivering, execution.task.task_id)
+            execution.steers = tuple(
+                steer if steer.place is not None else steer.model_copy(update={"place": place})
+                for steer in restored.steers
+            )
+        history, run = (
+            conversation.messages[: conversation.prompt_index],
+            conversation.messages[conversation.prompt_index :],
+        )
+        conversation.messages = [*history, *steered(run, execution.steers)]
+
     def _resume_lightly(self, draft: Draft) -> None:
         """After a crash, the state of the work and the last turns say enough; the rest is told in a line each.
 
         Nothing of this is recorded: the next task sees the conversation as it was.
         """
+        conversation = draft.execution.conversation
+        conversation.before_resuming = (conversation.summary, conversation.cut)
         covered = draft.cover(0, self._budget.keep_messages, at_least=self._budget.keep_messages)
         if covered:
             share = max(estimate_token_count(covered) // RESUMED_SHARE, 100)
@@ -192,6 +215,10 @@ class FittedModel(WrapperModel):
     async def _compact(self, draft: Draft, limit: int, window: int) -> None:
         """Replace the older part of the conversation by a summary that has passed an exam, and record it."""
         conversation = draft.execution.conversation
+        if conversation.before_resuming is not None:  # what is recorded covers the conversation, not its extract
+            conversation.summary, conversation.cut = conversation.before_resuming
+            conversation.before_resuming = None
+            draft.cut = conversation.cut
         before = draft.tokens
         room = limit - int(window * SUMMARY_SHARE)
         covered = draft.cover(room, self._budget.keep_messages)
@@ -260,9 +287,26 @@ class FittedModel(WrapperModel):
         execution.is_recovering = False
 
 
+def steered(run: Sequence[ModelMessage], steers: Sequence[Steer]) -> list[ModelMessage]:
+    """The messages of a run, with the words that reached it on its way."""
+    messages = list(run)
+    for steer in steers:
+        if steer.place is not None and steer.place < len(messages):
+            said = messages[steer.place]
+            if isinstance(said, ModelRequest):
+                messages[steer.place] = replace(said, parts=[*said.parts, UserPromptPart(steer.input)])
+    return messages
+
+
 def can_stream(model: Model) -> bool:
+    """Whether streaming gives what a plain request would: not past a wrapper or fallback that only knows the latter."""
     while isinstance(model, WrapperModel):
+        kind = type(model)
+        if kind.request is not WrapperModel.request and kind.request_stream is WrapperModel.request_stream:
+            return False
         model = model.wrapped
+    if isinstance(model, FallbackModel):
+        return False
     if isinstance(model, FunctionModel):
         return model.stream_function is not None
     return type(model).request_stream is not Model.request_stream

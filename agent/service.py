@@ -19,11 +19,13 @@ from agent.api import build_api
 from agent.breaker import ToolBreakers
 from agent.care import Care, register_care
 from agent.config import Settings, read_settings
+from agent.desk import Space
 from agent.durability import Terms
 from agent.home import Home, open_home
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
 from agent.request import Budget
+from agent.schedule import catch_up, register_schedules
 from agent.scribe import examine_with
 from agent.supervisor import Supervisor
 from agent.watch import Rescue, Step, Watchdog
@@ -41,6 +43,8 @@ FAREWELL_SECONDS = 10.0
 
 TRIAL_SECONDS = 30.0
 """How long a process waits for the suspect it was made for."""
+
+MEGABYTE = 1024 * 1024
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -70,6 +74,7 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
     if home.embedded is not None:
         home.embedded.release()
     runfile.end_as_planned(run_file)
+    keeper.tell_leaving()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -89,6 +94,7 @@ async def _serve(
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
+        await catch_up(database)
         await engine.launch(settings.concurrency)
         supervisor.start()
         watchdog = _watchdog(settings, home, supervisor, stop, replacing)
@@ -131,17 +137,29 @@ async def _furnish(
         beat_seconds=settings.heartbeat_seconds,
         policy=crash_policy(settings),
         breakers=breakers,
+        session_seconds=settings.session_days * 86_400 if settings.session_days else None,
         isolated_as=isolated_as,
     )
     examiner = examine_with(settings.exam_model) if settings.exam_model else None
     budget = Budget(
         settings.context_fraction, settings.keep_messages, settings.context_window, examiner, settings.stall_seconds
     )
-    terms = Terms(database, budget, settings.model, settings.notebook, breakers, settings.stall_seconds)
+    terms = Terms(
+        database,
+        budget,
+        settings.model,
+        settings.notebook,
+        settings.people,
+        breakers,
+        settings.stall_seconds,
+        space_of(settings, database),
+        settings.workspace,
+    )
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)
-    register_workflow(durable, database, lambda: supervisor.worker)
+    register_workflow(durable, database, lambda: supervisor.worker, patience=settings.approval_seconds)
     register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
+    register_schedules(database)
     await supervisor.register()
     return supervisor, durable
 
@@ -167,7 +185,8 @@ async def _try_one(settings: Settings, url: str, agents: Agents, worker: WorkerI
         watchdog.start()
         await engine.finish_one(stop, TRIAL_SECONDS)
         watchdog.stop()
-        await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_leave(settings, database, supervisor), settings.drain_seconds + FAREWELL_SECONDS)
         os._exit(0)
 
 
@@ -197,7 +216,8 @@ def _watchdog(
         stop.set()
 
     def replace_now() -> None:
-        link.run(workers.leave(supervisor.worker))
+        with contextlib.suppress(Exception):  # whatever could not be given back is adopted
+            link.run(workers.leave(supervisor.worker))
         if home is None:
             os._exit(0)
         begin_anew(home)
@@ -218,6 +238,11 @@ def begin_anew(home: Home) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "agent", *sys.argv[1:]])  # noqa: S606
 
 
+def space_of(settings: Settings, database: Database) -> Space:
+    base = settings.home.absolute() / "workspaces"
+    return Space(database, base, settings.file_mb * MEGABYTE, settings.workspace_mb * MEGABYTE)
+
+
 def crash_policy(settings: Settings) -> CrashPolicy:
     return CrashPolicy(
         settings.backoff_seconds, settings.isolate_after, settings.crash_limit, settings.crash_window_seconds
@@ -226,6 +251,7 @@ def crash_policy(settings: Settings) -> CrashPolicy:
 
 async def _leave(settings: Settings, database: Database, supervisor: Supervisor) -> None:
     engine.stop_taking()
+    supervisor.stop_trials()
     await database.run(workers.set_state(supervisor.worker, "draining"))
     running = len(engine.active_tasks())
     if running:
@@ -234,6 +260,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await supervisor.stop()
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
+    await supervisor.end_trials()
     await engine.destroy()
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")

@@ -13,7 +13,7 @@ from agent import engine, process
 from agent.breaker import ToolBreakers
 from agent.isolation import Isolator
 from agent.log import log
-from store import continuity, supervision, workers
+from store import continuity, sessions, supervision, tasks, workers
 from store.database import Database, Link
 from store.errors import PerdureError, Unreachable
 from store.supervision import CrashPolicy
@@ -78,12 +78,14 @@ class Supervisor:
         beat_seconds: float,
         policy: CrashPolicy,
         breakers: ToolBreakers,
+        session_seconds: float | None = None,
         isolated_as: WorkerId | None = None,
     ) -> None:
         self.worker = isolated_as or process.new_worker_id()
         self.is_isolated = isolated_as is not None
         self._policy = policy
         self._breakers = breakers
+        self._session_seconds = session_seconds
         self._isolator = Isolator(
             database, version=version, beat_seconds=beat_seconds, on_end=lambda worker: self._adopt([worker])
         )
@@ -126,8 +128,14 @@ class Supervisor:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
-            await self._isolator.stop()
         await asyncio.to_thread(self._heart.stop)
+
+    def stop_trials(self) -> None:
+        """Those on trial are stopped as planned, beside what runs here."""
+        self._isolator.stop()
+
+    async def end_trials(self) -> None:
+        await self._isolator.end()
 
     async def _run(self) -> None:
         next_look = 0.0
@@ -161,11 +169,13 @@ class Supervisor:
 
     async def _look_around(self) -> None:
         living = await self._database.try_once(workers.list_workers(living=True))
-        self._neighbours = [row for row in living if row.worker_id != self.worker]
+        # Those on trial are left to whoever tries them, who knows how they ended.
+        self._neighbours = [row for row in living if row.worker_id != self.worker and row.role == "worker"]
         await self._adopt(self._gone(), judge_silence=self._heart.timely >= TIMELY_BEATS)
         await self._free_lost()
         self._breakers.learn(await self._database.try_once(supervision.tend_breakers()))
         await self._isolator.turn()
+        await self._database.try_once(tasks.expire_approvals())
         await self._tend()
 
     async def _adopt(self, gone: list[str], *, judge_silence: bool = False) -> None:
@@ -189,6 +199,8 @@ class Supervisor:
         if time.monotonic() - self._tended >= TEND_SECONDS:
             self._tended = time.monotonic()
             await self._database.try_once(continuity.tend_checkpoints(self.worker))
+            if self._session_seconds is not None:
+                await self._database.try_once(sessions.expire_sessions(self._session_seconds))
 
     async def _rise_again(self) -> None:
         old, self.worker = self.worker, process.new_worker_id()

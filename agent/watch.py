@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from agent.log import log
 from store.types import OwnerToken, TaskId
@@ -42,10 +43,16 @@ class Step:
     threads: list[Future[Any]] = field(default_factory=list[Future[Any]])
     aborted_at: float | None = None
     is_abandoned: bool = False
+    must_replace: bool = False
+    """The worker takes nothing new because of this step, so it has to be replaced whatever becomes of it."""
 
     @property
     def is_in_a_thread(self) -> bool:
         return any(thread.running() for thread in self.threads)
+
+    @property
+    def is_waiting_for_a_thread(self) -> bool:
+        return any(not thread.running() and not thread.done() for thread in self.threads)
 
 
 class StepAborted(Exception):
@@ -54,7 +61,9 @@ class StepAborted(Exception):
 
 _steps: set[Step] = set()
 _left_behind: list[Step] = []
-"""Aborted, but a thread of theirs runs on."""
+"""Aborted, but a thread of theirs ran on."""
+_step_of: WeakKeyDictionary[asyncio.Task[Any], Step] = WeakKeyDictionary()
+"""On whose behalf a task of the event loop runs, also one that a tool has begun."""
 _step: ContextVar[Step | None] = ContextVar("perdure_step", default=None)
 
 
@@ -65,11 +74,22 @@ class ToolThreads(ThreadPoolExecutor):
         super().__init__(max_workers=MOST_THREADS, thread_name_prefix="perdure-tool")
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future = super().submit(fn, *args, **kwargs)
-        step = _step.get()
-        if step is not None:
-            step.threads.append(future)
-        return future
+        return followed(super().submit, fn, *args, **kwargs)
+
+
+def followed(submit: Callable[..., Future[T]], fn: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+    """Submit, and remember for which step; its time begins when a thread is free for it."""
+    step = _step.get()
+    if step is None:
+        return submit(fn, *args, **kwargs)
+
+    def begin() -> T:
+        step.beat_at = time.monotonic()
+        return fn(*args, **kwargs)
+
+    future = submit(begin)
+    step.threads.append(future)
+    return future
 
 
 def beat() -> None:
@@ -86,6 +106,8 @@ async def watched(name: str, task: TaskId, owner: OwnerToken) -> AsyncIterator[N
     assert runner is not None
     step = Step(name, task, owner, runner)
     token = _step.set(step)
+    before = _step_of.get(runner)
+    _step_of[runner] = step
     _steps.add(step)
     try:
         yield
@@ -93,12 +115,31 @@ async def watched(name: str, task: TaskId, owner: OwnerToken) -> AsyncIterator[N
         if step.aborted_at is None:
             raise
         runner.uncancel()
-        if step.is_in_a_thread:
-            _left_behind.append(step)
         raise StepAborted(name) from None
     finally:
         _steps.discard(step)
+        if step.must_replace:
+            _left_behind.append(step)
         _step.reset(token)
+        if before is None:
+            _step_of.pop(runner, None)
+        else:
+            _step_of[runner] = before
+
+
+@contextmanager
+def attributed(task: TaskId, owner: OwnerToken) -> Iterator[None]:
+    """What blocks the event loop inside is this task's, also where no tool of it is to blame."""
+    runner = asyncio.current_task()
+    assert runner is not None
+    step = Step("the agent's own code", task, owner, runner)
+    token = _step.set(step)
+    _step_of[runner] = step
+    try:
+        yield
+    finally:
+        _step.reset(token)
+        _step_of.pop(runner, None)
 
 
 def abandoned() -> set[str]:
@@ -133,6 +174,7 @@ class Watchdog(threading.Thread):
         self._ticked = time.monotonic()
         self._is_replacing = False
         self._ending = threading.Event()
+        loop.set_task_factory(_make_task)
 
     @property
     def is_healthy(self) -> bool:
@@ -164,14 +206,13 @@ class Watchdog(threading.Thread):
             step.beat_at = now
 
     def _look(self, now: float) -> None:
-        if now - self._ticked > self._stall and not self._is_replacing:
-            self._is_replacing = True
+        if now - self._ticked > self._stall:
             self._unblock(now)
             return
         if _left_behind:
             self._replace(_left_behind.pop())
         for step in list(_steps):
-            if step.is_abandoned or now - step.beat_at <= self._stall:
+            if step.is_abandoned or now - step.beat_at <= self._stall or step.is_waiting_for_a_thread:
                 continue
             if step.aborted_at is None:
                 self._loop.call_soon_threadsafe(self._abort, step)
@@ -182,6 +223,7 @@ class Watchdog(threading.Thread):
         if step in _steps and step.aborted_at is None:
             step.aborted_at = time.monotonic()
             if step.is_in_a_thread:
+                step.must_replace = True
                 self._rescue.stop_taking()
             step.runner.cancel()
 
@@ -201,15 +243,26 @@ class Watchdog(threading.Thread):
         frame = sys._current_frames().get(self._loop_thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
         runner = asyncio.current_task(self._loop)
-        culprit = next((step for step in list(_steps) if step.runner is runner), None)
+        culprit = _step_of.get(runner) if runner is not None else None
         name = f"{culprit.name} of task {culprit.task}" if culprit else "something outside any step"
         seconds = now - self._ticked
         said = "%s has blocked the event loop for %.1f s; this worker is replaced"
         log.error(said, name, seconds, extra={"where": stack})
-        self._rescue.report(f"{name} blocked the event loop of a worker for {seconds:.1f} s", stack)
-        if culprit is not None:
-            self._rescue.give_up(culprit)
+        try:
+            self._rescue.report(f"{name} blocked the event loop of a worker for {seconds:.1f} s", stack)
+            if culprit is not None:
+                self._rescue.give_up(culprit)
+        except Exception as error:  # Postgres may be away: the worker must be replaced all the same
+            log.error("what blocked the event loop could not be noted", exc_info=error)
         self._rescue.replace_now()
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+    step = _step.get()
+    if step is not None:
+        _step_of[task] = step
+    return task
 
 
 async def _run(work: Callable[[], Awaitable[None]]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 from dbos import DBOS
 from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
@@ -23,10 +23,11 @@ from agent.context import assemble
 from agent.durability import call_key
 from agent.engine import is_worth_waiting_out
 from agent.notebook import amend_checkpoint
-from agent.recorder import Conversation, Execution, executing, fenced, lost, misfit, ownership
+from agent.recorder import Conversation, Execution, TaskStopped, executing, fenced, lost, misfit, ownership
 from agent.registry import Agents
+from agent.request import steered
 from agent.serializer import explain
-from agent.watch import ToolThreads
+from agent.watch import ToolThreads, attributed
 from steps.handoff import write_handoff
 from store import sessions, supervision, tasks, workers
 from store.database import Database
@@ -61,6 +62,12 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Cancelled:
+    why: str
+    messages: Sequence[ModelMessage]
+
+
+@dataclass(frozen=True)
 class GivenBack:
     """The trouble is not the task's: it goes back to the queue, and on from its records."""
 
@@ -75,7 +82,7 @@ class Outgrown:
     messages: Sequence[ModelMessage]
 
 
-Result = Done | Waiting | Failed
+Result = Done | Waiting | Failed | Cancelled
 
 tool_threads = ToolThreads()
 
@@ -83,10 +90,12 @@ PAUSE_SECONDS = 1.0
 """Before a task is given back, so that what cannot be helped at once is not tried a hundred times a second."""
 
 
-def register_workflow(agents: Agents, database: Database, worker: Callable[[], WorkerId]) -> RunTask:
-    """Make `run_task` known to DBOS, bound to what this process serves."""
+def register_workflow(
+    agents: Agents, database: Database, worker: Callable[[], WorkerId], *, patience: float
+) -> RunTask:
+    """Make `run_task` known to DBOS, bound to what this process serves. People have `patience` seconds to answer."""
 
-    @DBOS.workflow(name=WORKFLOW)
+    @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
     async def run_task(task_id: str) -> dict[str, str]:
         execution = await open_task(database, TaskId(task_id), worker())
         if execution.task.outcome is not None:
@@ -99,9 +108,8 @@ def register_workflow(agents: Agents, database: Database, worker: Callable[[], W
             raise await give_back(database, execution, result)
         if isinstance(result, Outgrown):
             return await hand_over(database, execution, result)
-        await commit(database, execution, result)
-        error = result.error if isinstance(result, Failed) else None
-        return ended(outcome_of(result), execution.task.model_copy(update={"error": error}))
+        await commit(database, execution, result, patience)
+        return ended(outcome_of(result), execution.task.model_copy(update={"error": error_of(result)}))
 
     return run_task
 
@@ -118,7 +126,7 @@ async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Ex
     if task is None:
         raise lost(task_id)
     decisions = {decision.call_id: decision for decision in task.decisions}
-    return Execution(task, owner, worker, decisions, is_recovering=task.is_recovering)
+    return Execution(task, owner, worker, decisions, is_recovering=task.is_recovering, steers=task.steers)
 
 
 async def read_history(database: Database, execution: Execution) -> list[ModelMessage]:
@@ -171,7 +179,11 @@ async def act(
     task = execution.task
     if not isinstance(agent, Agent):
         return agent
-    with capture_run_messages() as seen, Agent.using_thread_executor(tool_threads):
+    with (
+        capture_run_messages() as seen,
+        Agent.using_thread_executor(tool_threads),
+        attributed(task.task_id, execution.owner),
+    ):
         try:
             finished = await agent.run(
                 None if task.kind == "continuation" else task.input,
@@ -182,6 +194,8 @@ async def act(
         except Exception as error:
             if is_worth_waiting_out(error):
                 return GivenBack(f"{type(error).__name__}: {error}")
+            if isinstance(error, TaskStopped) or task.control is not None:
+                return Cancelled(str(error), seen[len(history) :])
             if (difference := misfit(error)) is not None:
                 return Outgrown(difference, seen[len(history) :])
             kind, message = explain(error)
@@ -215,17 +229,20 @@ async def hand_over(database: Database, execution: Execution, result: Outgrown) 
     raise lost(task.task_id)
 
 
-async def commit(database: Database, execution: Execution, result: Result) -> None:
+async def commit(database: Database, execution: Execution, result: Result, patience: float) -> None:
     task = execution.task
     statement = tasks.commit_task(
         task.task_id,
         execution.owner,
         outcome=outcome_of(result),
         output=result.output if isinstance(result, Done) else None,
-        error=result.error if isinstance(result, Failed) else None,
-        messages=[stored_form(message) for message in result.messages],
+        error=error_of(result),
+        messages=[stored_form(message) for message in steered(result.messages, execution.steers)],
         context_tokens=tokens_of(result.messages),
-        questions=result.questions if isinstance(result, Waiting) else (),
+        questions=[
+            question.model_copy(update={"expires_seconds": patience})
+            for question in (result.questions if isinstance(result, Waiting) else ())
+        ],
     )
     await fenced(database, statement, task.task_id)
 
@@ -238,38 +255,60 @@ def outcome_of(result: Result) -> TaskOutcome:
             return "waiting"
         case Failed():
             return "failed"
+        case Cancelled():
+            return "cancelled"
         case _:
             assert_never(result)
 
 
-def waiting(execution: Execution, requests: DeferredToolRequests, messages: Sequence[ModelMessage]) -> Result:
-    if requests.calls:
-        names = ", ".join(sorted({call.tool_name for call in requests.calls}))
-        return Failed(f"{names} must be executed elsewhere, which Perdure does not offer", messages)
-    questions: list[Question] = []
-    for call in requests.approvals:
+def error_of(result: Result) -> str | None:
+    match result:
+        case Failed(error=why) | Cancelled(why=why):
+            return why
+        case _:
+            return None
+
+
+def waiting(execution: Execution, requests: DeferredToolRequests, messages: Sequence[ModelMessage]) -> Waiting:
+    """Calls that need a person's approval, and calls that only a person can answer."""
+
+    def question(call: ToolCallPart, kind: Literal["approval", "question"]) -> Question:
         known = requests.metadata.get(call.tool_call_id, {})
-        questions.append(
-            Question(
-                call_id=call.tool_call_id,
-                tool=call.tool_name,
-                arguments=storable(call.args_as_dict()),
-                reason=known.get("reason", f"{call.tool_name} requires approval"),
-                idempotency_key=known.get("idempotency_key")
-                or call_key(execution.task.task_id, "approval", call.tool_call_id),
-            )
+        arguments = storable(call.args_as_dict())
+        default = asked_in(arguments) if kind == "question" else f"{call.tool_name} requires approval"
+        return Question(
+            call_id=call.tool_call_id,
+            tool=call.tool_name,
+            arguments=arguments,
+            reason=known.get("reason", default),
+            idempotency_key=known.get("idempotency_key")
+            or call_key(execution.task.task_id, "approval", call.tool_call_id),
+            kind=kind,
         )
-    return Waiting(questions, messages)
+
+    approvals = [question(call, "approval") for call in requests.approvals]
+    return Waiting([*approvals, *(question(call, "question") for call in requests.calls)], messages)
+
+
+def asked_in(arguments: dict[str, Any]) -> str:
+    return str(arguments.get("question") or arguments.get("reason") or "an answer is needed")
 
 
 def decisions_of(execution: Execution) -> DeferredToolResults:
-    approvals: dict[str, Any] = {}
+    results = DeferredToolResults()
     for call_id, decided in execution.decisions.items():
-        if decided.decision == "approved":
-            approvals[call_id] = ToolApproved()
-        else:
-            approvals[call_id] = ToolDenied(decided.note or "A person denied this call.")
-    return DeferredToolResults(approvals=approvals)
+        match decided.decision:
+            case "approved":
+                results.approvals[call_id] = ToolApproved(override_args=decided.edited)
+            case "answered":
+                results.calls[call_id] = decided.note or ""
+            case "denied" | "expired" if decided.kind == "question":
+                results.calls[call_id] = f"There is no answer: {decided.note or 'the question was declined'}."
+            case "denied":
+                results.approvals[call_id] = ToolDenied(decided.note or "A person denied this call.")
+            case "expired":
+                results.approvals[call_id] = ToolDenied(f"Nobody approved this call: {decided.note}.")
+    return results
 
 
 def stored_form(message: ModelMessage) -> Json:

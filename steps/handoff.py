@@ -79,6 +79,7 @@ def build(facts: HandoffFacts, reason: HandoffReason) -> Handoff:
         pending_steps=pending,
         waiting_for_a_person=tuple(f"{asked['tool']}: {asked['reason']}" for asked in facts.questions),
         pending_inputs=facts.pending,
+        files=facts.files,
     )
 
 
@@ -90,6 +91,7 @@ async def examined(handoff: Handoff, facts: HandoffFacts, examiner: Examiner | N
         doubts=(doubt.tool for doubt in facts.doubts),
         open_calls=(str(asked["tool"]) for asked in facts.questions),
         promises=facts.pending,
+        files=facts.files,
     )
     graded = await exam.examine(to_markdown(handoff), questions, examiner)
     put_back = tuple(f"{question.about.capitalize()}: {question.fact}" for question in graded.missing)
@@ -135,6 +137,7 @@ def to_markdown(handoff: Handoff) -> str:
         _listed("External dependencies", handoff.dependencies),
         _listed("Waiting for a person", handoff.waiting_for_a_person),
         _listed("Steps", [f"last completed: {handoff.last_completed_step or 'none'}", *pending]),
+        _listed("Files changed", handoff.files),
         _listed("Inputs that wait", handoff.pending_inputs),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"

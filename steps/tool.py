@@ -71,7 +71,7 @@ async def call_pure(call: Call, execute: Execute) -> ToolRecord:
         return call.ended("deferred", note="the tool defers to an external executor")
     except CannotStore as problem:
         return call.ended("failed", note=f"the tool {call.tool} ran, but its result cannot be stored: {problem}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a tool may call code that means to end its own program
         return call.ended("raised", note=f"{type(error).__name__}: {error}")
 
 

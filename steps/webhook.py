@@ -25,6 +25,11 @@ class Address(BaseModel):
     waits: tuple[float, ...]
     """Seconds between one try and the next; after the last, the message is given up."""
 
+    @property
+    def host(self) -> str:
+        """What may be logged of it: the rest of an address is often a secret."""
+        return httpx.URL(self.url).host
+
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True)

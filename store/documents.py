@@ -167,5 +167,6 @@ class Handoff(Document):
     pending_steps: tuple[str, ...]
     waiting_for_a_person: tuple[str, ...]
     pending_inputs: tuple[str, ...]
+    files: tuple[str, ...] = ()
     briefing: str | None = None
     """What the agent's model added to the facts, when there was time."""

@@ -7,7 +7,7 @@ from typing import Literal
 from psycopg.types.json import Jsonb
 
 from store.statement import Statement, all_of, query, value
-from store.types import DoubtRow, InDoubtPolicy, Json, OwnerToken, TaskId, WorkerId
+from store.types import DoubtRow, InDoubtPolicy, Json, OwnerToken, TaskId, Wish, WorkerId
 
 
 def start_effect(
@@ -20,7 +20,7 @@ def start_effect(
     tool: str,
     arguments: Json,
     policy: InDoubtPolicy,
-) -> Statement[Literal["fresh", "in doubt"]]:
+) -> Statement[Literal["fresh", "in doubt"] | Wish]:
     return Statement(
         query("start_effect"),
         {

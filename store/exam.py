@@ -45,6 +45,7 @@ def questions_about(
     doubts: Iterable[str] = (),
     open_calls: Iterable[str] = (),
     promises: Iterable[str] = (),
+    files: Iterable[str] = (),
 ) -> list[Question]:
     asked = [Question("goal", checkpoint.goal)] if checkpoint.goal else []
     asked += [Question("correction", text) for text in corrections]
@@ -53,6 +54,7 @@ def questions_about(
     asked += [Question("effect in doubt", tool) for tool in doubts]
     asked += [Question("pending approval", tool) for tool in open_calls]
     asked += [Question("open promise", text) for text in promises]
+    asked += [Question("file changed", path) for path in files]
     if checkpoint.next_step:
         asked.append(Question("next step", checkpoint.next_step))
     return asked

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
-from store.statement import Statement, all_of, one_or_none, query
-from store.types import EventRow, SessionId, SessionRow, StoredMessage
+from psycopg.types.json import Jsonb
+
+from store.statement import Rows, Statement, all_of, count, nothing, one_or_none, query, value
+from store.types import EffectRow, EventRow, Json, SessionId, SessionRow, StoredMessage, TaskId
 
 
 def read_session(session: str) -> Statement[SessionRow | None]:
     return Statement(query("read_session"), {"session": session}, one_or_none(SessionRow))
 
 
-def list_sessions(*, user: str | None = None, limit: int = 100) -> Statement[list[SessionRow]]:
-    return Statement(query("list_sessions"), {"user": user, "limit": limit}, all_of(SessionRow))
+def list_sessions(
+    *,
+    user: str | None = None,
+    agent: str | None = None,
+    state: str | None = None,
+    words: str | None = None,
+    limit: int = 100,
+) -> Statement[list[SessionRow]]:
+    wanted = {"user": user, "agent": agent, "state": state, "words": words, "limit": limit}
+    return Statement(query("list_sessions"), wanted, all_of(SessionRow))
 
 
 def read_messages(
@@ -35,3 +46,47 @@ def read_journal(
         {"session": session, "after": after, "since": since, "limit": limit},
         all_of(EventRow),
     )
+
+
+def set_mode(session: str, mode: Literal["open", "paused", "closed"], person: str | None = None) -> Statement[None]:
+    return Statement(query("set_mode"), {"session": session, "mode": mode, "person": person}, nothing)
+
+
+def speak(session: str, person: str, words: str) -> Statement[TaskId]:
+    return Statement(query("speak"), {"session": session, "person": person, "words": words}, value)
+
+
+def give_back(session: str, note: str | None) -> Statement[None]:
+    return Statement(query("give_session_back"), {"session": session, "note": note}, nothing)
+
+
+def effects_after(session: str, at: int) -> Statement[list[EffectRow]]:
+    return Statement(query("list_effects_after"), {"session": session, "at": at}, all_of(EffectRow))
+
+
+def fork(session: str, *, at: int | None, new: str | None, title: str | None) -> Statement[SessionId]:
+    return Statement(query("fork_session"), {"session": session, "at": at, "new": new, "title": title}, value)
+
+
+def rewind(session: str, to: int) -> Statement[int]:
+    return Statement(query("rewind_session"), {"session": session, "to": to}, value)
+
+
+def delete(session: str) -> Statement[None]:
+    return Statement(query("delete_session"), {"session": session}, nothing)
+
+
+def export(session: str) -> Statement[Json]:
+    def read(rows: Rows) -> Json:
+        return value(rows) if rows else None
+
+    return Statement(query("export_session"), {"session": session}, read)
+
+
+def import_session(document: Json, session: str | None, user: str | None) -> Statement[SessionId]:
+    return Statement(query("import_session"), {"document": Jsonb(document), "session": session, "user": user}, value)
+
+
+def expire_sessions(seconds: float) -> Statement[int]:
+    """How many sessions were closed because nobody touched them for so long."""
+    return Statement(query("expire_sessions"), {"seconds": seconds}, count)

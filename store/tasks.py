@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from store.errors import InvalidInput
 from store.plain import is_text
-from store.statement import Rows, Statement, all_of, nothing, one_or_none, query, value
+from store.statement import Rows, Statement, all_of, count, nothing, one_or_none, query, value
 from store.types import (
     Decision,
     Json,
@@ -21,18 +21,32 @@ from store.types import (
     TaskId,
     TaskOutcome,
     TaskRow,
+    WhenBusy,
     WorkerId,
 )
 
 
 def accept(
-    agent: str, text: str, *, session: str | None, user: str | None, idempotency_key: str | None
+    agent: str,
+    text: str,
+    *,
+    session: str | None,
+    user: str | None,
+    idempotency_key: str | None,
+    when_busy: WhenBusy = "queue",
 ) -> Statement[TaskId]:
     if not all(given is None or is_text(given) for given in (agent, text, session, user, idempotency_key)):
         raise InvalidInput("the input holds characters that are no text")
     return Statement(
         query("accept_task"),
-        {"agent": agent, "input": text, "session": session, "user": user, "key": idempotency_key},
+        {
+            "agent": agent,
+            "input": text,
+            "session": session,
+            "user": user,
+            "key": idempotency_key,
+            "when_busy": when_busy,
+        },
         value,
     )
 
@@ -101,8 +115,37 @@ def list_questions(*, session: str | None = None, task: str | None = None) -> St
     return Statement(query("list_questions"), {"session": session, "task": task}, all_of(QuestionRow))
 
 
-def decide(task: str, call: str, decision: Decision, note: str | None) -> Statement[TaskId | None]:
-    return Statement(query("decide_call"), {"task": task, "call": call, "decision": decision, "note": note}, value)
+def decide(
+    task: str, call: str, decision: Decision, note: str | None, arguments: dict[str, Json] | None = None
+) -> Statement[TaskId | None]:
+    return Statement(
+        query("decide_call"),
+        {
+            "task": task,
+            "call": call,
+            "decision": decision,
+            "note": note,
+            "arguments": Jsonb(arguments) if arguments is not None else None,
+        },
+        value,
+    )
+
+
+def cancel(task: str, why: str | None) -> Statement[None]:
+    return Statement(query("cancel_task"), {"task": task, "why": why}, nothing)
+
+
+def stop_here(task: TaskId, owner: OwnerToken) -> Statement[None]:
+    return Statement(query("stop_here"), {"task": task, "owner": owner}, nothing)
+
+
+def deliver_steers(task: TaskId, owner: OwnerToken, place: int) -> Statement[None]:
+    return Statement(query("deliver_steers"), {"task": task, "owner": owner, "place": place}, nothing)
+
+
+def expire_approvals() -> Statement[int]:
+    """How many questions nobody answered in time."""
+    return Statement(query("expire_approvals"), {}, count)
 
 
 def find_continuation(task: str) -> Statement[TaskId | None]:

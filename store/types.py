@@ -19,7 +19,12 @@ TaskStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelle
 TaskOutcome = Literal["waiting", "done", "failed", "cancelled", "dead"]
 SessionState = Literal["idle", "running", "waiting", "paused", "quarantined", "closed"]
 InDoubtPolicy = Literal["retry", "verify", "ask", "report"]
-Decision = Literal["approved", "denied"]
+Decision = Literal["approved", "denied", "answered", "expired"]
+WhenBusy = Literal["queue", "steer", "interrupt"]
+Wish = Literal["pause", "cancel", "interrupt"]
+"""What a running task is asked to do before its next step."""
+Missed = Literal["skip", "once"]
+"""What becomes of a schedule's occurrences in a time without any worker: none of them runs, or one for all."""
 WorkerState = Literal["alive", "draining", "stopped", "dead"]
 
 Json = Any
@@ -38,6 +43,15 @@ class PersonDecision(Row):
     note: str | None
     arguments: dict[str, Json]
     idempotency_key: str
+    kind: Literal["approval", "question"] = "approval"
+    edited: dict[str, Json] | None = None
+
+
+class Steer(Row):
+    """Words for a running task, and the message of its run they stand with once they are delivered."""
+
+    input: str
+    place: int | None
 
 
 class CompactedThrough(Row):
@@ -54,7 +68,7 @@ class OpenedTask(Row):
     session_id: SessionId
     agent: str
     user_id: str | None
-    kind: Literal["input", "continuation", "replacement"]
+    kind: Literal["input", "continuation", "replacement", "person"]
     continues: TaskId | None
     input: str
     history_through: int
@@ -63,6 +77,8 @@ class OpenedTask(Row):
     decisions: tuple[PersonDecision, ...]
     compaction: CompactedThrough | None = None
     is_recovering: bool = False
+    control: Wish | None = None
+    steers: tuple[Steer, ...] = ()
 
 
 class Question(Row):
@@ -73,6 +89,8 @@ class Question(Row):
     arguments: dict[str, Json]
     reason: str
     idempotency_key: str
+    kind: Literal["approval", "question"] = "approval"
+    expires_seconds: float | None = None
 
 
 class StoredMessage(Row):
@@ -126,6 +144,17 @@ class SessionRow(Row):
     last_active_at: datetime
     coherence: float | None = None
     coherence_note: str | None = None
+
+
+class EffectRow(Row):
+    """Something that happened outside, at a place in the journal."""
+
+    seq: int
+    tool: str
+    arguments: Json
+    idempotency_key: str
+    state: str | None
+    at: datetime
 
 
 class StepRow(Row):
@@ -185,6 +214,8 @@ class QuestionRow(Row):
     arguments: dict[str, Json]
     reason: str | None
     requested_at: datetime
+    kind: Literal["approval", "question"] = "approval"
+    expires_at: datetime | None = None
 
 
 class DoubtRow(Row):
@@ -240,6 +271,8 @@ class Restored(Row):
     interruption: str | None
     pending: tuple[str, ...]
     worked: tuple[dict[str, Json], ...] = ()
+    wanted: Wish | None = None
+    steers: tuple[Steer, ...] = ()
     handoff: str | None = None
 
 
@@ -258,6 +291,15 @@ class HandoffFacts(Row):
     doubts: tuple[Doubt, ...]
     questions: tuple[dict[str, Json], ...]
     pending: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+
+class FileRow(Row):
+    """A file as it should be."""
+
+    path: str
+    sha256: bytes
+    size: int
 
 
 class Adoption(Row):
@@ -312,3 +354,35 @@ class DeadLetterRow(Row):
     hangs: int
     steps: int
     evidence: Json
+
+
+class ScheduleRow(Row):
+    """An input that comes by the clock. `problem` is what kept it from running, while that lasts."""
+
+    name: str
+    agent: str
+    session_id: SessionId | None
+    user_id: str | None
+    input: str
+    cron: str | None
+    at: datetime | None
+    timezone: str
+    missed: Missed
+    next_at: datetime | None
+    last_at: datetime | None
+    last_task_id: TaskId | None
+    last_status: TaskStatus | None
+    problem: str | None
+
+
+class OverdueSchedule(Row):
+    """A schedule with an occurrence in the past that nobody has answered for."""
+
+    name: str
+    cron: str | None
+    at: datetime | None
+    timezone: str
+    missed: Missed
+    next_at: datetime
+    watched_until: datetime | None
+    now: datetime

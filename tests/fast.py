@@ -2,6 +2,7 @@
 
 import agent.engine
 from tests.agents import asks as asks
+from tests.agents import companion as companion
 from tests.agents import planner as planner
 from tests.agents import strict as strict
 

@@ -26,7 +26,7 @@ from agent.cli.screen import (
     took,
 )
 from agent.client import AgentClient
-from store.types import EventRow, Json, NoticeRow, TaskRow, TaskStatus
+from store.types import EventRow, Json, NoticeRow, SessionState, TaskRow, TaskStatus
 
 POLL_SECONDS = 0.25
 MOST_EVENTS = 1000
@@ -43,12 +43,19 @@ def add_to(app: typer.Typer) -> None:
 
 def sessions(
     user: Annotated[str | None, typer.Option(help="Only this user's.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only idle, running, waiting, paused, quarantined or closed.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Only those in which this was said.")] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List sessions, last active first."""
+    if state is not None and state not in get_args(SessionState):
+        raise typer.BadParameter(f"{state!r}; allowed are {', '.join(get_args(SessionState))}", param_hint="--state")
     with connected() as client:
-        rows = client.sessions(user=user, limit=limit)
+        rows = client.sessions(user=user, agent=agent, state=state, text=text, limit=limit)
     if as_json:
         print_json(rows)
         return
@@ -99,8 +106,9 @@ def show(
         console.print(
             Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
         )
-        console.print(f"  perdure approve {question.task_id} {question.call_id}", markup=False)
-        console.print(f"  perdure deny {question.task_id} {question.call_id} --reason ...", markup=False)
+        verbs = ("answer",) if question.kind == "question" else ("approve", "deny")
+        for verb in verbs:
+            console.print(f"  perdure {verb} {question.task_id} {question.call_id}", markup=False)
 
 
 def say_notice(notice: NoticeRow) -> None:

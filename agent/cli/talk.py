@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -17,6 +18,7 @@ from agent.client import AgentClient, Task
 from agent.config import read_settings
 from agent.home import open_home
 from store.errors import NotFound, PerdureError, TaskFailed, Unusable
+from store.types import WhenBusy
 
 Reason = Annotated[str | None, typer.Option("--reason", help="What the model is told.")]
 
@@ -32,11 +34,15 @@ def send(
     session: Annotated[str | None, typer.Option(help="Continue this session; a new one when left out.")] = None,
     user: Annotated[str | None, typer.Option(help="On behalf of this user.")] = None,
     key: Annotated[str | None, typer.Option("--idempotency-key", help="The same key gives the same task.")] = None,
+    when_busy: Annotated[
+        str, typer.Option(help="While a task runs: queue, steer (reach it) or interrupt (end it).")
+    ] = "queue",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the result and print it.")] = False,
 ) -> None:
     """Give an agent one input. Once the task id is printed, the task is durable."""
     with connected() as client:
-        task = client.enqueue(agent, text, session=session, user=user, idempotency_key=key)
+        busy = cast(WhenBusy, when_busy)  # the database says which are allowed
+        task = client.enqueue(agent, text, session=session, user=user, idempotency_key=key, when_busy=busy)
         accepted = f"task {task.id} accepted in session {task.session_id}"
         console.print(accepted, style="dim" if wait else None, markup=False)
         if not living_workers(client):
@@ -48,10 +54,20 @@ def send(
             console.print(answer if isinstance(answer, str) else brief(answer, 100_000), markup=False)
 
 
-def approve(task: str, call: str) -> None:
-    """Let a call that waits for a person run."""
+def approve(
+    task: str,
+    call: str,
+    arguments: Annotated[str | None, typer.Option(help="Other arguments, as a JSON object.")] = None,
+) -> None:
+    """Let a call that waits for a person run, with other arguments if you give them."""
+    try:
+        edited = json.loads(arguments) if arguments is not None else None
+    except ValueError as error:
+        raise typer.BadParameter(f"no JSON: {error}", param_hint="--arguments") from None
+    if edited is not None and not isinstance(edited, dict):
+        raise typer.BadParameter("a JSON object is needed", param_hint="--arguments")
     with connected() as client:
-        _say_next(client.approve(task, call))
+        _say_next(client.approve(task, call, arguments=edited))
 
 
 def deny(task: str, call: str, reason: Reason = None) -> None:
@@ -106,7 +122,9 @@ def answer_to(client: AgentClient, task: Task) -> None:
             console.print(
                 f"{question.tool}({brief(question.arguments)}): {question.reason}", style="yellow", markup=False
             )
-            if typer.confirm("Approve?"):
+            if question.kind == "question":
+                client.answer(task.id, question.call_id, typer.prompt("Answer"))
+            elif typer.confirm("Approve?"):
                 client.approve(task.id, question.call_id)
             else:
                 client.deny(task.id, question.call_id, reason=typer.prompt("Reason", default="") or None)

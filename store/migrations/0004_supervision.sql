@@ -3,7 +3,7 @@
 ALTER TABLE agent.sessions ADD COLUMN waits_until timestamptz;
 
 ALTER TABLE agent.tasks ADD COLUMN hangs integer NOT NULL DEFAULT 0, ADD COLUMN is_isolated boolean NOT NULL DEFAULT false,
-    ADD COLUMN evidence jsonb;
+    ADD COLUMN evidence jsonb, ADD COLUMN held_by text;
 
 ALTER TABLE agent.workers ADD COLUMN role text NOT NULL DEFAULT 'worker' CHECK (role IN ('worker', 'isolated')),
     ADD COLUMN trial text, ADD COLUMN ended text;
@@ -97,10 +97,13 @@ $$;
 CREATE FUNCTION agent.runs_after(task text, of_session text, of_agent text) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT greatest(s.waits_until, CASE WHEN s.mode = 'paused' OR EXISTS (
-            SELECT 1 FROM agent.tasks k
-            WHERE k.session_id = of_session AND k.is_isolated AND k.outcome IS NULL AND k.task_id <> task) OR EXISTS (
+            SELECT 1 FROM agent.tasks k JOIN dbos.workflow_status w ON w.workflow_uuid = k.task_id
+            WHERE k.session_id = of_session AND k.is_isolated AND k.outcome IS NULL AND k.task_id <> task
+              AND w.status IN ('PENDING', 'ENQUEUED', 'DELAYED')) OR EXISTS (
             SELECT 1 FROM agent.breakers b
-            WHERE b.scope IN ('session:' || of_session, 'agent:' || of_agent) AND b.trial IS DISTINCT FROM task)
+            WHERE b.scope IN ('session:' || of_session, 'agent:' || of_agent,
+                    (SELECT h.held_by FROM agent.tasks h WHERE h.task_id = task))
+              AND b.trial IS DISTINCT FROM task)
         THEN 'infinity'::timestamptz END)
     FROM agent.sessions s WHERE s.session_id = of_session
 $$;
@@ -173,7 +176,7 @@ BEGIN
     END IF;
     IF opened.is_isolated THEN
         UPDATE agent.workers w SET trial = task WHERE w.worker_id = worker AND w.role = 'isolated'
-          AND (w.trial IS NULL OR w.trial = task);
+          AND w.state IN ('alive', 'draining') AND (w.trial IS NULL OR w.trial = task);
         IF NOT FOUND THEN
             PERFORM agent.place_task(task);
             RETURN NULL;
@@ -409,6 +412,20 @@ BEGIN
     RETURN following;
 END $$;
 
+-- The tool a task was calling: an effect that began, or a call of the last response that has no result.
+CREATE FUNCTION agent.tool_under_way(task text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        (SELECT e.tool FROM agent.effects e WHERE e.task_id = task AND e.state = 'started' ORDER BY e.started_at DESC LIMIT 1),
+        (SELECT p->>'tool_name' FROM (
+            SELECT agent.as_json(o.output)->'v' AS response FROM dbos.operation_outputs o
+            WHERE o.workflow_uuid = task AND o.function_name LIKE '%\_\_model.request%' ORDER BY o.function_id DESC LIMIT 1) r,
+            jsonb_array_elements(coalesce(r.response->'parts', '[]')) p
+         WHERE p->>'part_kind' = 'tool-call' AND NOT EXISTS (
+            SELECT 1 FROM dbos.operation_outputs d WHERE d.workflow_uuid = task AND d.function_name LIKE 'tool.%'
+              AND agent.as_json(d.output)->>'call_id' = p->>'tool_call_id') LIMIT 1))
+$$;
+
 -- A task was on a worker that died: it waits, and the second time it is tried apart.
 CREATE FUNCTION agent.suspect(task text, worker text, waits double precision[], isolate_after integer, wind interval)
 RETURNS void
@@ -419,8 +436,7 @@ DECLARE
 BEGIN
     UPDATE agent.tasks SET crashes = crashes + 1 WHERE task_id = task RETURNING * INTO crashed;
     INSERT INTO agent.crashes (worker_id, task_id, session_id, agent, tool)
-    VALUES (worker, task, crashed.session_id, crashed.agent, (
-        SELECT e.tool FROM agent.effects e WHERE e.task_id = task AND e.state = 'started' ORDER BY e.started_at DESC LIMIT 1))
+    VALUES (worker, task, crashed.session_id, crashed.agent, agent.tool_under_way(task))
     ON CONFLICT DO NOTHING;
     IF crashed.crashes >= isolate_after OR EXISTS (
         SELECT 1 FROM agent.crashes c WHERE c.session_id = crashed.session_id AND c.is_blamed
@@ -447,8 +463,7 @@ BEGIN
     SELECT * INTO guilty FROM agent.tasks WHERE task_id = task;
     SELECT coalesce(w.ended, 'the process is gone') INTO how FROM agent.workers w WHERE w.worker_id = worker;
     INSERT INTO agent.crashes (worker_id, task_id, session_id, agent, tool)
-    VALUES (worker, task, guilty.session_id, guilty.agent, (
-        SELECT e.tool FROM agent.effects e WHERE e.task_id = task AND e.state = 'started' ORDER BY e.started_at DESC LIMIT 1))
+    VALUES (worker, task, guilty.session_id, guilty.agent, agent.tool_under_way(task))
     ON CONFLICT DO NOTHING;
     UPDATE agent.crashes SET is_blamed = true WHERE task_id = task;
     UPDATE agent.tasks SET crashes = crashes + 1 WHERE task_id = task;
@@ -510,7 +525,7 @@ CREATE FUNCTION agent.waiting_in(of_scope text) RETURNS TABLE (session_id text)
 LANGUAGE sql STABLE AS $$
     SELECT DISTINCT t.session_id FROM agent.tasks t JOIN dbos.workflow_status s ON s.workflow_uuid = t.task_id
     WHERE s.status IN ('ENQUEUED', 'DELAYED')
-      AND of_scope IN ('session:' || t.session_id, 'agent:' || t.agent)
+      AND of_scope IN ('session:' || t.session_id, 'agent:' || t.agent, t.held_by)
 $$;
 
 -- Breakers whose time has come try one task, apart from everything else; those with nothing to try close.
@@ -521,13 +536,16 @@ DECLARE
     chosen  text;
     session text;
 BEGIN
+    UPDATE agent.breakers b SET state = 'open', trial = NULL WHERE b.state = 'half-open' AND NOT EXISTS (
+        SELECT 1 FROM dbos.workflow_status s WHERE s.workflow_uuid = b.trial AND s.status IN ('PENDING', 'ENQUEUED', 'DELAYED'));
     FOR due IN SELECT * FROM agent.breakers WHERE state = 'open' AND until < clock_timestamp()
         FOR UPDATE SKIP LOCKED
     LOOP
         SELECT t.task_id, t.session_id INTO chosen, session
         FROM agent.tasks t JOIN dbos.workflow_status s ON s.workflow_uuid = t.task_id
-        WHERE s.status IN ('ENQUEUED', 'DELAYED') AND due.scope IN ('session:' || t.session_id, 'agent:' || t.agent)
-        ORDER BY t.accepted_at, t.seq LIMIT 1;
+        WHERE s.status IN ('ENQUEUED', 'DELAYED')
+          AND due.scope IN ('session:' || t.session_id, 'agent:' || t.agent, t.held_by)
+        ORDER BY t.is_isolated DESC, t.accepted_at, t.seq LIMIT 1;
         IF chosen IS NULL THEN
             PERFORM agent.close_breaker(due.scope);
         ELSE
@@ -538,6 +556,12 @@ BEGIN
             PERFORM agent.place_session(session);
         END IF;
     END LOOP;
+    -- Whoever waits without a reason any more was accepted while the reason went away.
+    PERFORM agent.place_task(w.workflow_uuid) FROM (
+        SELECT s.workflow_uuid FROM dbos.workflow_status s JOIN agent.tasks t ON t.task_id = s.workflow_uuid
+        WHERE s.status = 'DELAYED' AND s.delay_until_epoch_ms > 253000000000000
+          AND agent.runs_after(t.task_id, t.session_id, t.agent) IS DISTINCT FROM 'infinity'
+        ORDER BY s.workflow_uuid FOR NO KEY UPDATE OF s SKIP LOCKED) w;
     RETURN QUERY SELECT * FROM agent.breakers;
 END $$;
 
@@ -565,11 +589,13 @@ BEGIN
        OR NOT pg_try_advisory_xact_lock(hashtext('perdure.trial'))
        OR EXISTS (SELECT 1 FROM agent.workers w LEFT JOIN agent.tasks t ON t.task_id = w.trial
                   WHERE w.role = 'isolated' AND w.state IN ('alive', 'draining')
-                    AND (w.trial IS NULL OR t.outcome IS NULL AND t.crashes > 0)) THEN
+                    AND (w.trial IS NULL OR t.outcome IS NULL AND t.crashes > 0))
+       OR (SELECT count(*) FROM agent.workers w WHERE w.role = 'isolated' AND w.state IN ('alive', 'draining')
+           AND w.host = on_host) >= 8 THEN
         RETURN false;
     END IF;
     INSERT INTO agent.workers (worker_id, host, pid, process, version, beat_seconds, role)
-    VALUES (child, on_host, 0, 'not yet born', release, seconds, 'isolated');
+    VALUES (child, on_host, 0, 'not yet born', release, greatest(seconds, 60), 'isolated');  -- it may be born slowly
     RETURN true;
 END $$;
 
@@ -610,7 +636,9 @@ BEGIN
             PERFORM agent.place_task(task);
             CONTINUE;
         END IF;
-        SELECT w.role = 'isolated' AND w.trial = task INTO was_alone FROM agent.workers w WHERE w.worker_id = worker;
+        -- Only an end that somebody saw convicts: silence may be the network's, and a whole machine may have died.
+        SELECT w.role = 'isolated' AND w.trial = task AND w.ended IS NOT NULL INTO was_alone
+        FROM agent.workers w WHERE w.worker_id = worker;
         UPDATE agent.sessions s SET restarts = restarts + 1 WHERE s.session_id = session;
         PERFORM agent.append_event(session, task, 'worker.died', jsonb_build_object('worker', worker, 'adopted_by', me));
         IF was_alone THEN
@@ -649,16 +677,13 @@ END $$;
 CREATE FUNCTION agent.wait_for_tool(task text, owner text, of_scope text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    of_session text;
+    held agent.tasks%ROWTYPE;
 BEGIN
     PERFORM agent.hold(task, owner);
-    UPDATE agent.sessions s SET waits_until = greatest(b.until, clock_timestamp() + interval '1 second')
-    FROM agent.tasks t, agent.breakers b
-    WHERE t.task_id = task AND s.session_id = t.session_id AND b.scope = of_scope RETURNING s.session_id INTO of_session;
-    UPDATE agent.tasks SET is_isolated = true WHERE task_id = task;
-    PERFORM agent.append_event(of_session, task, 'task.held', jsonb_build_object('scope', of_scope));
+    UPDATE agent.tasks SET is_isolated = true, held_by = of_scope WHERE task_id = task RETURNING * INTO held;
+    PERFORM agent.append_event(held.session_id, task, 'task.held', jsonb_build_object('scope', of_scope));
     PERFORM agent.place_task(task);
-    PERFORM agent.place_session(of_session);
+    PERFORM agent.place_session(held.session_id);
 END $$;
 
 -- A planned stop: what this worker still runs goes back to the queue, and no crash is counted.

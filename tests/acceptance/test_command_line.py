@@ -268,3 +268,42 @@ def ready_address(service: subprocess.Popen[str]) -> str:
         if found:
             return found[0]
     raise AssertionError("the service never became ready")
+
+
+@pytest.mark.usefixtures("served")
+def test_sessions_are_governed_from_the_command_line(perdure: Perdure, tmp_path: Path) -> None:
+    def done(*words: str, stdin: str = "") -> str:
+        ended = perdure(*words, stdin=stdin)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    done("send", "echo", "one", "--session", "s-1", "--wait")
+    place = json.loads(done("tail", "s-1", "--no-follow", "--json").splitlines()[-1])["seq"]
+    done("send", "steady", "count", "--session", "s-2", "--wait")
+    done("send", "echo", "two", "--session", "s-1", "--wait")
+    assert done("fork", "s-1", "--at", str(place), "--session", "branch") == "branch"
+    done("send", "echo", "three", "--session", "branch", "--wait")
+    parted = done("diff", "s-1", "branch")
+    assert "2 messages are the same" in parted and "two" in parted and "three" in parted
+    done("rewind", "s-1", "--to", str(place))
+    assert "two" not in done("show", "s-1")
+    refused = perdure("rewind", "s-2", "--to", "1", stdin="n\n")
+    assert refused.returncode == 1 and "These happened outside" in refused.stdout and "tick" in refused.stdout
+    done("pause", "branch")
+    queued = done("send", "echo", "four", "--session", "branch").split()[1]
+    assert json.loads(done("tasks", "--status", "queued", "--json"))[0]["task_id"] == queued
+    assert "cancelled" in done("cancel", queued)
+    done("take-over", "branch", "--as", "ana")
+    done("say", "branch", "I am Ana.", "--as", "ana")
+    done("give-back", "branch", "--note", "all is well")
+    assert "I am Ana." in done("show", "branch")
+    (tmp_path / "session.json").write_text(done("export", "branch"))
+    assert done("import", str(tmp_path / "session.json"), "--session", "copy") == "copy"
+    assert {row["session_id"] for row in json.loads(done("sessions", "--text", "I am Ana.", "--json"))} == {
+        "branch",
+        "copy",
+    }
+    done("close", "copy")
+    assert "is closed" in perdure("send", "echo", "more", "--session", "copy").stderr
+    done("delete", "copy", "--yes")
+    assert "there is no session 'copy'" in perdure("show", "copy").stderr

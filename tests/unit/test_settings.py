@@ -25,6 +25,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert settings.backoff_seconds == (5, 30, 120, 600)
     assert (settings.crash_limit, settings.crash_window_seconds, settings.stall_seconds) == (3, 3600, 300)
     assert (settings.context_fraction, settings.keep_messages, settings.context_window) == (0.8, 20, None)
+    assert (settings.workspace, settings.file_mb, settings.workspace_mb) == (False, 16, 256)
 
 
 @pytest.mark.parametrize(

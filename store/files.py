@@ -1,0 +1,58 @@
+"""The files of a session: contents stored once, compressed, and a manifest that says which path has which."""
+
+from __future__ import annotations
+
+import hashlib
+
+import zstandard
+
+from store.errors import Unusable
+from store.statement import Rows, Statement, all_of, query, value
+from store.types import FileRow, OwnerToken, SessionId, TaskId
+
+
+def describe(path: str, content: bytes) -> FileRow:
+    return FileRow(path=path, sha256=hashlib.sha256(content).digest(), size=len(content))
+
+
+def packed(content: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(content)
+
+
+def unpacked(data: bytes, file: FileRow) -> bytes:
+    """The content, or a refusal to pass off anything else for it."""
+    try:
+        content = zstandard.ZstdDecompressor().decompress(data, max_output_size=file.size) if file.size else b""
+    except zstandard.ZstdError:
+        content = None
+    if content is None or hashlib.sha256(content).digest() != file.sha256:
+        raise Unusable(f"The stored content of {file.path} is damaged: restore agent.blobs from a backup.")
+    return content
+
+
+def save_file(task: TaskId, owner: OwnerToken, file: FileRow, data: bytes, *, key: str) -> Statement[bool]:
+    return Statement(
+        query("save_file"),
+        {
+            "task": task, "owner": owner, "path": file.path, "sha256": file.sha256, "size": file.size,
+            "data": data, "key": key,
+        },
+        value,
+    )  # fmt: skip
+
+
+def read_manifest(session: SessionId | str) -> Statement[list[FileRow]]:
+    return Statement(query("read_manifest"), {"session": session}, all_of(FileRow))
+
+
+def read_blob(file: FileRow) -> Statement[bytes]:
+    def read(rows: Rows) -> bytes:
+        if not rows:
+            raise Unusable(f"The stored content of {file.path} is gone: restore agent.blobs from a backup.")
+        return bytes(value(rows))
+
+    return Statement(query("read_blob"), {"sha256": file.sha256}, read)
+
+
+def find_change(session: SessionId | str, path: str, *, key: str) -> Statement[bool]:
+    return Statement(query("find_change"), {"session": session, "path": path, "key": key}, value)

@@ -1,0 +1,2 @@
+-- No question is open beyond its time.
+SELECT agent.expire_approvals()
