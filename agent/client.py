@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
-from store import continuity, effects, schedules, sessions, supervision, tasks, workers
+from agent.paths import parts_of
+from store import continuity, effects, files, schedules, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
 from store.plain import is_text
@@ -20,6 +21,7 @@ from store.types import (
     DoubtRow,
     EffectRow,
     EventRow,
+    FileRow,
     HandoffRow,
     Json,
     Missed,
@@ -192,12 +194,20 @@ class AgentClient:
         self._link.run(sessions.delete(session_id))
 
     def export_session(self, session_id: str) -> Json:
+        """Everything of a session as one JSON document, its files and its shared past included."""
         document = self._link.run(sessions.export(session_id))
         if document is None:
             raise NotFound(f"there is no session {session_id!r}")
-        return document
+        manifest = self._link.run(files.read_manifest(session_id))
+        contents = [files.exported(file, self._link.run(files.read_blob(file))) for file in manifest]
+        return {**document, "files": contents}
 
     def import_session(self, document: Json, *, session: str | None = None, user: str | None = None) -> Session:
+        """Take in an exported session, idle, under its own id or another."""
+        if not isinstance(document, dict):
+            raise InvalidInput("this is no exported session")
+        for entry in cast(list[Json], document.get("files") or []):
+            parts_of(files.imported(entry).path)
         return Session(self._link, self._link.run(sessions.import_session(document, session, user)))
 
     def dead_letters(self) -> list[DeadLetterRow]:
@@ -379,6 +389,10 @@ class Session:
     def handoff(self) -> HandoffRow | None:
         """The newest handoff, if there is one."""
         return self._link.run(continuity.newest_handoff(self.id))
+
+    def files(self) -> list[FileRow]:
+        """What is in its workspace."""
+        return self._link.run(files.read_manifest(self.id))
 
     def search(self, words: str) -> list[StoredMessage]:
         """Original messages that contain the words, newest first, also those a compaction has covered."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
 import zstandard
 
-from store.errors import Unusable
+from store.errors import InvalidInput, Unusable
 from store.statement import Rows, Statement, all_of, query, value
-from store.types import FileRow, OwnerToken, SessionId, TaskId
+from store.types import FileRow, Json, OwnerToken, SessionId, TaskId
 
 
 def describe(path: str, content: bytes) -> FileRow:
@@ -28,6 +29,22 @@ def unpacked(data: bytes, file: FileRow) -> bytes:
     if content is None or hashlib.sha256(content).digest() != file.sha256:
         raise Unusable(f"The stored content of {file.path} is damaged: restore agent.blobs from a backup.")
     return content
+
+
+def exported(file: FileRow, data: bytes) -> Json:
+    """A file as it travels: what it is, and its content as it is stored."""
+    packed_text = base64.b64encode(data).decode()
+    return {"path": file.path, "sha256": file.sha256.hex(), "size": file.size, "data": packed_text}
+
+
+def imported(entry: Json) -> FileRow:
+    """The file of an entry, once its content is seen to be what it says: contents are shared by their hash."""
+    try:
+        file = FileRow(path=entry["path"], sha256=bytes.fromhex(entry["sha256"]), size=entry["size"])
+        unpacked(base64.b64decode(entry["data"], validate=True), file)
+    except (KeyError, TypeError, ValueError, Unusable) as error:
+        raise InvalidInput(f"a file of the document is not what it says: {error}") from error
+    return file
 
 
 def save_file(task: TaskId, owner: OwnerToken, file: FileRow, data: bytes, *, key: str) -> Statement[bool]:

@@ -1951,6 +1951,15 @@ BEGIN
     SELECT heir, (document->'compaction'->>'through')::integer, 0, 'imported', 0, 0, 'imported',
         document->'compaction'->>'summary', 1, 1 WHERE document->'compaction' ? 'through';
     IF document->'checkpoint' ? 'goal' THEN PERFORM agent.keep_checkpoint(heir, document->'checkpoint'); END IF;
+    IF document ? 'files' THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
+        INSERT INTO agent.blobs (sha256, size, data)
+        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64')
+        FROM jsonb_array_elements(document->'files') f ON CONFLICT DO NOTHING;
+        INSERT INTO agent.files (session_id, path, seq, sha256, size)
+        SELECT heir, f->>'path', greatest(last, 1), decode(f->>'sha256', 'hex'), (f->>'size')::integer
+        FROM jsonb_array_elements(document->'files') f;
+    END IF;
     INSERT INTO agent.notices (session_id, kind, body, acknowledged_at, correction)
     SELECT heir, 'planned', 'Imported with the session.', clock_timestamp(), c
     FROM jsonb_array_elements_text(coalesce(document->'corrections', '[]')) c;

@@ -130,6 +130,7 @@ def diff(one: str, other: str, as_json: AsJson = False) -> None:
     """Show where two sessions part, and what each said and did from there."""
     with connected() as client:
         shared, left, right = parted(client, one, other)
+        mine, theirs = ({file.path: file.sha256 for file in client.session(name).files()} for name in (one, other))
     if as_json:
         print_json([*left, *right])
         return
@@ -139,6 +140,9 @@ def diff(one: str, other: str, as_json: AsJson = False) -> None:
         for stored in messages:
             for line in told(stored.message):
                 console.print(line)
+    for path in sorted({path for path, _ in mine.items() ^ theirs.items()}):
+        where = one if path not in theirs else other if path not in mine else "both, with different contents"
+        console.print(f"file {path}: in {where}", markup=False)
 
 
 def parted(client: AgentClient, one: str, other: str) -> tuple[int, list[StoredMessage], list[StoredMessage]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from agent.client import AgentClient
+from store.errors import InvalidInput
 from tests.workers import Place, Worker, eventually
 
 Hire = Callable[..., Worker]
@@ -89,6 +91,13 @@ def test_a_fork_has_the_files_of_its_place_and_its_own_from_there(
     assert (recall("branch"), recall("stem")) == ({"secret-1"}, {"secret-2"})
     client.enqueue("archivist", "remember secret-3", session="branch").result(timeout=30)
     assert (recall("branch"), recall("stem")) == ({"secret-3"}, {"secret-2"})
+    copy = client.import_session(json.loads(json.dumps(client.export_session("branch"))), session="copy")
+    assert recall("copy") == {"secret-3"}, "files travel too"
+    forged = client.export_session("branch")
+    forged["files"][0]["sha256"] = "00" * 32
+    with pytest.raises(InvalidInput, match="not what it says"):
+        client.import_session(forged, session="forged")
+    client.delete_session(copy.id)
     client.rewind("stem", to=place)
     assert recall("stem") == {"secret-1"}
     assert db.execute("SELECT count(*) FROM agent.blobs").fetchall() == [(3,)]
