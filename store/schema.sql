@@ -22,6 +22,14 @@
 -- What a model is sent is not the whole history: messages up to the last row of agent.compactions are
 -- represented by its summary, and agent.restored gives the state of the work (agent.checkpoints), corrections
 -- and what waits. agent.handoffs keeps the documents that one context leaves for the next.
+--
+-- A task that nobody runs is where agent.place_task puts it: on its queue, apart as a suspect, or waiting, as
+-- agent.runs_after says. Crashes make suspects (agent.suspect), a death alone makes a dead letter (agent.convict,
+-- agent.bury), too many open a breaker (agent.trip), and people are told once (agent.raise_alert).
+--
+-- A session's past is agent.past: its own journal, or after a fork or a rewind the segments of agent.lineage. Messages,
+-- compactions, checkpoints and files carry the journal number they belong to. Files are contents in agent.blobs and
+-- changes in agent.files; what runs by the clock is in agent.schedules.
 
 -- Functions name each other in any order.
 SET LOCAL check_function_bodies = off;
