@@ -158,9 +158,10 @@ def test_a_real_pause_between_two_workers(client: AgentClient, db: psycopg.Conne
     resumed = datetime.now(UTC)
     hire(ECHO)
     eventually(lambda: any(moment > resumed + timedelta(seconds=2) for moment in occurrences(db)))
+    owed = fired(db, "tick", "owed-")
     if missed == "once":
-        assert len(fired(db, "tick", "owed-")) == 1
-    assert [moment for moment in occurrences(db) if stopped < moment < resumed] == []
+        assert len(owed) == 1
+    assert [moment for moment in occurrences(db) if stopped < moment < resumed and moment not in owed] == []
 
 
 def test_what_a_worker_saw_and_could_not_fire_is_made_up_even_when_missed_ones_are_skipped(
