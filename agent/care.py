@@ -12,10 +12,10 @@ from typing import Any, cast
 from dbos import DBOS
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from agent.draft import extract
 from agent.log import log
 from agent.recorder import record
 from agent.registry import Agents
-from agent.request import extract
 from agent.scribe import brief_with
 from steps import handoff, webhook
 from store import continuity, sessions, supervision

@@ -17,6 +17,7 @@ from store.timetable import read_timetable
 from store.types import (
     AlertRow,
     BreakerRow,
+    CompactionRow,
     DeadLetterRow,
     DoubtRow,
     EffectRow,
@@ -27,6 +28,7 @@ from store.types import (
     Missed,
     NoticeRow,
     QuestionRow,
+    SaidRow,
     ScheduleRow,
     SessionRow,
     StepRow,
@@ -374,8 +376,13 @@ class Session:
         """Oldest first."""
         return self._link.run(tasks.list_tasks(session=self.id, limit=10_000))[::-1]
 
-    def messages(self) -> list[StoredMessage]:
-        return self._link.run(sessions.read_messages(self.id))
+    def messages(self) -> list[SaidRow]:
+        """The conversation as its user sees it, oldest first: each notice stands where it happened."""
+        return self._link.run(sessions.read_conversation(self.id))
+
+    def compactions(self) -> list[CompactionRow]:
+        """What requests left out, oldest first."""
+        return self._link.run(continuity.list_compactions(self.id))
 
     def events(self, after: int = 0) -> list[EventRow]:
         return self._link.run(sessions.read_journal(self.id, after=after))

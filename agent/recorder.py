@@ -37,6 +37,8 @@ class Conversation:
     next_position: int
     summary: str | None = None
     cut: int = 0
+    lightened_through: int = 0
+    """The last message of which it is on record that results of calls were left out."""
     before_resuming: tuple[str | None, int] | None = None
     """Summary and cut as they were before a resumed task left out more than is recorded."""
     messages: list[Any] = field(default_factory=list[Any])

@@ -10,17 +10,15 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai import exceptions as failures
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    TextPart,
     ToolReturnPart,
     UserPromptPart,
 )
@@ -41,12 +39,12 @@ from pydantic_ai_harness.compaction import (
 )
 from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
 
-from agent.context import CHARACTERS_PER_TOKEN, safe_cut, state_of, tokens_in
+from agent.context import QUEUED, tokens_in
+from agent.draft import Draft, extract
 from agent.recorder import Execution, current, fenced, heed
 from steps.handoff import write_handoff
 from store import continuity, exam, tasks
 from store.database import Database
-from store.documents import Checkpoint
 from store.exam import Examiner
 from store.types import Restored, Steer
 
@@ -127,7 +125,7 @@ class FittedModel(WrapperModel):
             draft = await self._fit(execution, model_request_parameters)
             fitted = draft.clamped()
             response = await self._send(fitted, model_settings, model_request_parameters)
-        notes = {**(response.metadata or {}), "perdure": {**asked(self.wrapped, fitted), **draft.notes}}
+        notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
         return replace(response, metadata=notes)
 
     async def _send(
@@ -157,7 +155,7 @@ class FittedModel(WrapperModel):
         if execution.is_recovering:
             self._resume_lightly(draft)
         if draft.tokens > limit:
-            await self._lighten(draft, limit)
+            await self._lighten(draft)
         if draft.tokens > limit:
             await self._compact(draft, limit, window)
             is_changed = True
@@ -195,22 +193,25 @@ class FittedModel(WrapperModel):
             share = max(estimate_token_count(covered) // RESUMED_SHARE, 100)
             draft.summarise(extract(draft.execution.conversation.summary, covered, share))
 
-    async def _lighten(self, draft: Draft, limit: int) -> None:
+    async def _lighten(self, draft: Draft) -> None:
         """Leave out old tool results and reads that a later one supersedes; the originals stay in the session."""
         tiers = TieredCompaction[None](
             tiers=[
                 ClearToolResults(max_tokens=1, keep_pairs=3),
                 DeduplicateFileReads(file_key=lambda call: f"{call.tool_name} {call.args}", max_tokens=1),
             ],
-            target_tokens=max(limit - draft.state_tokens, 1),
+            target_tokens=1,  # it would measure by what the model said of the last request, which was fitted too
         )
-        before = draft.tokens
-        draft.visible = await compact_now(tiers, draft.visible, model=self.wrapped)
-        draft.notes["lightened"] = {
-            "strategy": "tool results cleared",
-            "tokens_before": before,
-            "tokens_after": draft.tokens,
-        }
+        before, whole = draft.tokens, draft.visible
+        draft.visible = await compact_now(tiers, whole, model=self.wrapped)
+        conversation = draft.execution.conversation
+        cleared = [index for index, message in enumerate(draft.visible) if message != whole[index]]
+        through = conversation.position_of(draft.cut + cleared[-1]) if cleared else 0
+        # Each request of a task leaves out a little more: a row for each would say nothing new.
+        recorded = conversation.lightened_through
+        if through and (not recorded or through >= recorded + self._budget.keep_messages):
+            conversation.lightened_through = through
+            await self._record(draft, through, before, strategy="tool results cleared")
 
     async def _compact(self, draft: Draft, limit: int, window: int) -> None:
         """Replace the older part of the conversation by a summary that has passed an exam, and record it."""
@@ -231,18 +232,9 @@ class FittedModel(WrapperModel):
         note = "; ".join(part for part in (problem, graded.note) if part) or None
         if (through := conversation.position_before(draft.cut)) is not None:
             task = draft.execution.task
-            statement = continuity.record_compaction(
-                task.task_id,
-                draft.execution.owner,
-                through=through,
-                tokens_before=before,
-                tokens_after=draft.tokens,
-                strategy=strategy,
-                summary=summary,
-                exam_score=graded.score,
-                note=note,
+            await self._record(
+                draft, through, before, strategy=strategy, summary=summary, score=graded.score, note=note
             )
-            await fenced(self._database, statement, task.task_id)
             await write_handoff(
                 self._database,
                 session=task.session_id,
@@ -250,6 +242,31 @@ class FittedModel(WrapperModel):
                 reason="overflow",
                 occasion=f"compaction:{task.session_id}:{through}",
             )
+
+    async def _record(
+        self,
+        draft: Draft,
+        through: int,
+        tokens_before: int,
+        *,
+        strategy: str,
+        summary: str | None = None,
+        score: float | None = None,
+        note: str | None = None,
+    ) -> None:
+        task = draft.execution.task
+        statement = continuity.record_compaction(
+            task.task_id,
+            draft.execution.owner,
+            through=through,
+            tokens_before=tokens_before,
+            tokens_after=draft.tokens,
+            strategy=strategy,
+            summary=summary,
+            exam_score=score,
+            note=note,
+        )
+        await fenced(self._database, statement, task.task_id)
 
     async def _summarise(
         self, earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int
@@ -312,139 +329,6 @@ def can_stream(model: Model) -> bool:
     return type(model).request_stream is not Model.request_stream
 
 
-class Draft:
-    """A request in the making: what is restored, and what of the conversation follows it."""
-
-    def __init__(self, execution: Execution, restored: Restored, room: int) -> None:
-        self.execution = execution
-        self.restored = restored
-        self.room = room
-        self.notes: dict[str, Any] = {}
-        self.cut = execution.conversation.cut
-        self.visible: list[ModelMessage] = list(execution.conversation.messages[self.cut :])
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.restored.checkpoint or Checkpoint()
-
-    @property
-    def state(self) -> str | None:
-        prompt_is_hidden = self.cut > self.execution.conversation.prompt_index
-        return state_of(
-            self.restored,
-            summary=self.execution.conversation.summary,
-            unseen_input=self.execution.task.input[:2000] if prompt_is_hidden else None,
-        )
-
-    @property
-    def messages(self) -> list[ModelMessage]:
-        state = self.state
-        return [ModelRequest(parts=[UserPromptPart(state)]), *self.visible] if state else self.visible
-
-    @property
-    def tokens(self) -> int:
-        return estimate_token_count(self.messages)
-
-    @property
-    def state_tokens(self) -> int:
-        return tokens_in(self.state or "")
-
-    @property
-    def text(self) -> str:
-        """All that will really be sent."""
-        return "\n".join(text_of(message) for message in self.clamped())
-
-    @property
-    def questions(self) -> list[exam.Question]:
-        return exam.questions_about(self.checkpoint, corrections=self.restored.corrections)
-
-    def cover(self, room: int, keep: int, *, at_least: int = 1) -> list[ModelMessage]:
-        """Take from the conversation what must give way so that the rest fits; what is taken."""
-        conversation = self.execution.conversation
-        plain: list[Any] = ModelMessagesTypeAdapter.dump_python(conversation.messages, mode="json")
-        cut = self.cut
-        for kept in (keep, keep // 2, keep // 4, 2, 1):
-            if kept < at_least:
-                break
-            cut = safe_cut(plain, max(self.cut, len(plain) - max(kept, 1)))
-            if estimate_token_count(conversation.messages[cut:]) + self.state_tokens <= room:
-                break
-        if cut >= len(plain):
-            cut = max(self.cut, len(plain) - 1)
-        covered = conversation.messages[self.cut : cut]
-        self.cut = cut
-        self.visible = list(conversation.messages[cut:])
-        return covered
-
-    def summarise(self, summary: str) -> None:
-        self.execution.conversation.summary = summary
-        self.execution.conversation.cut = self.cut
-
-    def clamped(self) -> list[ModelMessage]:
-        """The messages, with what is larger than the window cut short and a note of where the whole of it is."""
-        messages = self.messages
-        while (excess := estimate_token_count(messages) - self.room) > 0:
-            longest = max(range(len(messages)), key=lambda index: len(text_of(messages[index])))
-            size = len(text_of(messages[longest]))
-            if size < 400:
-                break
-            keep = max(size - excess * CHARACTERS_PER_TOKEN - 300, 200)
-            messages = [*messages[:longest], shortened(messages[longest], keep), *messages[longest + 1 :]]
-        return messages
-
-
-def shortened(message: ModelMessage, keep: int) -> ModelMessage:
-    note = "\n[… {} characters are left out here; search_history finds the whole of it …]\n"
-
-    def cut(text: str) -> str:
-        if len(text) <= keep:
-            return text
-        return text[: keep * 2 // 3] + note.format(len(text) - keep) + text[-keep // 3 :]
-
-    parts: list[Any] = []
-    for part in message.parts:
-        match part:
-            case UserPromptPart(content=str(text)) | TextPart(content=text):
-                parts.append(replace(part, content=cut(text)))
-            case ToolReturnPart():
-                parts.append(replace(cast(Any, part), content=cut(part.model_response_str())))
-            case _:
-                parts.append(part)
-    return cast(ModelMessage, replace(cast(Any, message), parts=parts))
-
-
-def extract(earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int) -> str:
-    """A summary without a model: what was said, one line each, the newest kept when not all fits."""
-    lines: list[str] = []
-    for message in covered:
-        for part in message.parts:
-            match part:
-                case UserPromptPart():
-                    lines.append(f"- user: {' '.join(str(part.content).split())[:200]}")
-                case TextPart():
-                    lines.append(f"- agent: {' '.join(part.content.split())[:200]}")
-                case ToolReturnPart():
-                    lines.append(f"- {part.tool_name} returned: {' '.join(part.model_response_str().split())[:100]}")
-                case _:
-                    pass
-    room = most_tokens * CHARACTERS_PER_TOKEN // 2
-    start = (earlier or "")[:room]
-    while lines and len(start) + sum(len(line) + 1 for line in lines) > 2 * room:
-        lines.pop(0)
-    return "\n".join([start, *lines]).strip() or "(nothing was said)"
-
-
-def text_of(message: ModelMessage) -> str:
-    texts: list[str] = []
-    for part in message.parts:
-        match part:
-            case ToolReturnPart():
-                texts.append(part.model_response_str())
-            case _:
-                texts.append(str(getattr(part, "content", "")))
-    return "\n".join(texts)
-
-
 def overhead_of(parameters: ModelRequestParameters) -> int:
     """Tokens of what every request carries: instructions and tool definitions."""
     instructions = "".join(part.content for part in parameters.instruction_parts or ())
@@ -460,6 +344,8 @@ def asked(model: Model, messages: Sequence[ModelMessage]) -> dict[str, Any]:
     newest: list[dict[str, Any]] = []
     for part in messages[-1].parts:
         match part:
+            case UserPromptPart(content=str(text)) if text.startswith(QUEUED):
+                pass
             case UserPromptPart(content=str(text)):
                 newest.append({"user": text})
             case ToolReturnPart():

@@ -87,13 +87,13 @@ def newest_handoff(session: str) -> Statement[HandoffRow | None]:
     return Statement(query("read_handoff"), {"session": session}, one_or_none(HandoffRow))
 
 
-def newest_compaction(session: str, *, through: int) -> Statement[CompactionRow | None]:
-    return Statement(query("read_compaction"), {"session": session, "through": through}, one_or_none(CompactionRow))
+def list_compactions(session: str) -> Statement[list[CompactionRow]]:
+    return Statement(query("list_compactions"), {"session": session}, all_of(CompactionRow))
 
 
 def record_compaction(
     task: TaskId, owner: OwnerToken, *, through: int, tokens_before: int, tokens_after: int, strategy: str,
-    summary: str, exam_score: float, note: str | None,
+    summary: str | None, exam_score: float | None, note: str | None,
 ) -> Statement[None]:  # fmt: skip
     return Statement(
         query("record_compaction"),

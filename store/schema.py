@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -17,6 +18,14 @@ APPLIED = """
 CREATE SCHEMA IF NOT EXISTS agent;
 CREATE TABLE IF NOT EXISTS agent.migrations (
     number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())
+"""
+
+VECTOR = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector' AND installed_version IS NULL) THEN
+        CREATE EXTENSION vector;
+    END IF;
+END $$
 """
 
 
@@ -50,14 +59,26 @@ def last_applied(url: str) -> int:
         return row[0] if row is not None and row[0] is not None else 0
 
 
+def vector_version(url: str) -> str | None:
+    """Of pgvector, where this database has it."""
+    with connect(url) as connection:
+        row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+        return str(row[0]) if row is not None else None
+
+
 def migrate(url: str) -> list[str]:
-    """Apply what is missing, each migration in its own transaction; the names of those applied."""
+    """Apply what is missing, each migration in its own transaction; the names of those applied.
+
+    pgvector is made ready where the server has it and the role may; nothing depends on it.
+    """
     applied: list[str] = []
     with connect(url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         try:
             with connection.transaction():
                 connection.execute(APPLIED)
+            with suppress(pg.InsufficientPrivilege), connection.transaction():
+                connection.execute(VECTOR)
             done = {row[0] for row in connection.execute("SELECT number FROM agent.migrations").fetchall()}
             for migration in migrations():
                 if migration.number in done:

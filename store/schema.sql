@@ -229,12 +229,12 @@ CREATE TABLE agent.compactions (
     tokens_before integer NOT NULL,
     tokens_after  integer NOT NULL,
     strategy      text NOT NULL,
-    summary       text NOT NULL,
-    exam_score    real NOT NULL,
+    summary       text,
+    exam_score    real,
     note          text,
     at            timestamptz NOT NULL DEFAULT clock_timestamp(),
     seq bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (session_id, through)
+    PRIMARY KEY (session_id, through, strategy)
 );
 
 -- Which task was on which worker when it died. A crash is blamed once its task is convicted, and forgotten when the
@@ -1042,7 +1042,8 @@ LANGUAGE sql AS $$
     DELETE FROM agent.checkpoints WHERE expires_at < clock_timestamp();
 $$;
 
--- Records what a request left out. Repeating it changes nothing.
+-- Records what a request left out: messages behind a summary, or, without one, only the results of old calls.
+-- Repeating it changes nothing.
 CREATE FUNCTION agent.record_compaction(
     task text, owner text, cut integer, before integer, remaining integer, how text, words text, score real, remark text
 ) RETURNS void
@@ -1054,7 +1055,9 @@ DECLARE
 BEGIN
     PERFORM agent.hold(task, owner);
     SELECT t.session_id INTO STRICT of_session FROM agent.tasks t WHERE t.task_id = task;
-    since := coalesce((agent.last_compaction(of_session)->>'through')::integer, 0);
+    since := coalesce(CASE WHEN words IS NULL THEN (
+        SELECT max(c.through) FROM agent.compactions c WHERE c.session_id = of_session AND c.strategy = how)
+        ELSE (agent.last_compaction(of_session)->>'through')::integer END, 0);
     INSERT INTO agent.compactions (session_id, through, after, task_id, tokens_before, tokens_after, strategy, summary,
         exam_score, note)
     VALUES (of_session, cut, since, task, before, remaining, how, words, score, remark) ON CONFLICT DO NOTHING;
@@ -1063,7 +1066,7 @@ BEGIN
         moment := agent.append_event(of_session, task, 'context.compacted', jsonb_strip_nulls(jsonb_build_object(
             'through', cut, 'after', since, 'tokens_before', before, 'tokens_after', remaining, 'strategy', how,
             'exam_score', score, 'note', remark)));
-        UPDATE agent.compactions SET seq = moment WHERE session_id = of_session AND through = cut;
+        UPDATE agent.compactions SET seq = moment WHERE session_id = of_session AND through = cut AND strategy = how;
     END IF;
 END $$;
 
@@ -1590,12 +1593,13 @@ LANGUAGE sql STABLE AS $$
     WHERE NOT EXISTS (SELECT 1 FROM agent.lineage l WHERE l.session_id = past.of_session)
 $$;
 
--- The newest compaction of a session's past.
+-- The newest summary of a session's past.
 CREATE FUNCTION agent.last_compaction(of_session text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('through', c.through, 'summary', c.summary)
     FROM agent.past(of_session) p JOIN agent.compactions c
       ON c.session_id = p.session_id AND c.seq > p.after AND (p.through IS NULL OR c.seq <= p.through)
+    WHERE c.summary IS NOT NULL
     ORDER BY c.through DESC LIMIT 1
 $$;
 

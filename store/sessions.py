@@ -8,7 +8,7 @@ from typing import Literal
 from psycopg.types.json import Jsonb
 
 from store.statement import Rows, Statement, all_of, count, nothing, one_or_none, query, value
-from store.types import EffectRow, EventRow, Json, SessionId, SessionRow, StoredMessage, TaskId
+from store.types import EffectRow, EventRow, Json, SaidRow, SessionId, SessionRow, StoredMessage, TaskId
 
 
 def read_session(session: str) -> Statement[SessionRow | None]:
@@ -25,6 +25,10 @@ def list_sessions(
 ) -> Statement[list[SessionRow]]:
     wanted = {"user": user, "agent": agent, "state": state, "words": words, "limit": limit}
     return Statement(query("list_sessions"), wanted, all_of(SessionRow))
+
+
+def read_conversation(session: str) -> Statement[list[SaidRow]]:
+    return Statement(query("read_conversation"), {"session": session}, all_of(SaidRow))
 
 
 def read_messages(

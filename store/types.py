@@ -101,6 +101,16 @@ class StoredMessage(Row):
     message: dict[str, Json]
 
 
+class SaidRow(Row):
+    """One entry of a conversation as its user sees it: a message, or a notice of what interrupted it."""
+
+    position: int | None
+    task_id: TaskId | None
+    notice_id: int | None
+    message: dict[str, Json]
+    at: datetime
+
+
 class TaskRow(Row):
     task_id: TaskId
     session_id: SessionId
@@ -253,12 +263,16 @@ class HandoffRow(Row):
 
 
 class CompactionRow(Row):
+    """What a request left out: messages behind a summary, or only the results of old calls."""
+
+    task_id: TaskId
+    after: int
     through: int
-    summary: str
+    summary: str | None
     strategy: str
     tokens_before: int
     tokens_after: int
-    exam_score: float
+    exam_score: float | None
     note: str | None
     at: datetime
 
@@ -270,6 +284,8 @@ class Restored(Row):
     corrections: tuple[str, ...]
     interruption: str | None
     pending: tuple[str, ...]
+    memory: tuple[str, ...] = ()
+    """What is remembered about the session's user beyond this session."""
     worked: tuple[dict[str, Json], ...] = ()
     wanted: Wish | None = None
     steers: tuple[Steer, ...] = ()

@@ -351,6 +351,8 @@ def respond_and_tell(messages: list[Any], info: Any) -> Any:
         match os.environ.get("TEST_SUMMARISER", "fine"):
             case "fails":
                 raise RuntimeError("no summary today")
+            case "forgetful":  # a summary that reads well, and leaves out the one rule that was laid down
+                return ModelResponse(parts=say("The user counted turns. Goal: the last one. Nothing else was agreed."))
             case "nonsense":
                 return ModelResponse(parts=say("blah blah"))
             case _:

@@ -118,6 +118,8 @@ def examine() -> Iterator[Finding]:
                 )
                 return
             yield Finding("schema", "ok", f"current ({schema.migrations()[-1].name})")
+            vector = schema.vector_version(home.url)
+            yield Finding("pgvector", "ok", vector or "not there; nothing needs it")
             with AgentClient(home.url) as client:
                 yield from examine_work(client)
     except PerdureError as error:

@@ -13,7 +13,7 @@ from agent.cli.look import told
 from agent.cli.screen import AsJson, brief, connected, console, print_json
 from agent.client import AgentClient
 from store.errors import InvalidInput
-from store.types import EffectRow, StoredMessage
+from store.types import EffectRow, SaidRow
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 As = Annotated[str, typer.Option("--as", help="Who you are.")]
@@ -138,17 +138,19 @@ def diff(one: str, other: str, as_json: AsJson = False) -> None:
     for name, messages in ((one, left), (other, right)):
         console.print(f"{name}: {len(messages)} more", style="bold", markup=False)
         for stored in messages:
-            for line in told(stored.message):
+            for line in told(stored):
                 console.print(line)
     for path in sorted({path for path, _ in mine.items() ^ theirs.items()}):
         where = one if path not in theirs else other if path not in mine else "both, with different contents"
         console.print(f"file {path}: in {where}", markup=False)
 
 
-def parted(client: AgentClient, one: str, other: str) -> tuple[int, list[StoredMessage], list[StoredMessage]]:
+def parted(client: AgentClient, one: str, other: str) -> tuple[int, list[SaidRow], list[SaidRow]]:
     """How many messages two sessions share at their beginning, and what follows in each."""
     client.session(one).read(), client.session(other).read()
-    left, right = client.session(one).messages(), client.session(other).messages()
+    left, right = (
+        [said for said in client.session(each).messages() if said.notice_id is None] for each in (one, other)
+    )
     shared = 0
     while shared < min(len(left), len(right)) and left[shared].message == right[shared].message:
         shared += 1

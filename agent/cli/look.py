@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Annotated, get_args
 
 import typer
@@ -26,12 +25,11 @@ from agent.cli.screen import (
     took,
 )
 from agent.client import AgentClient
-from store.types import EventRow, Json, NoticeRow, SessionState, TaskRow, TaskStatus
+from store.types import EventRow, SaidRow, SessionState, TaskRow, TaskStatus
 
 POLL_SECONDS = 0.25
 MOST_EVENTS = 1000
 LAST_MESSAGES = 40
-LAST_NOTICES = 3
 OVERLAP = timedelta(seconds=5)
 """Events of different sessions may become visible a little out of order of their time."""
 
@@ -78,7 +76,7 @@ def show(
     """Show one session: its state, its conversation, and what waits for you."""
     with connected() as client:
         seen = client.session(session)
-        row, messages, questions, told_of = seen.read(), seen.messages(), seen.questions(), seen.notices()
+        row, messages, questions = seen.read(), seen.messages(), seen.questions()
     if as_json:
         print_json(row)
         return
@@ -90,18 +88,9 @@ def show(
         console.print(
             f"… {hidden} earlier messages; all of them: perdure show {session} --all", markup=False, style="dim"
         )
-    untold = list(told_of)
-    for stored, following in pairwise([*messages[hidden:], None]):
-        assert stored is not None
-        for line in told(stored.message):
+    for said in messages[hidden:]:
+        for line in told(said):
             console.print(line)
-        # A notice stands where its interruption was: after the input of the task that it touched.
-        if following is None or following.task_id != stored.task_id or stored.message.get("kind") == "request":
-            for notice in [notice for notice in untold if notice.task_id == stored.task_id]:
-                untold.remove(notice)
-                say_notice(notice)
-    for notice in untold if not hidden else untold[-LAST_NOTICES:]:
-        say_notice(notice)
     for question in questions:
         console.print(
             Text(f"? {question.tool}({brief(question.arguments)}) waits for you: {question.reason}", "yellow")
@@ -111,15 +100,13 @@ def show(
             console.print(f"  perdure {verb} {question.task_id} {question.call_id}", markup=False)
 
 
-def say_notice(notice: NoticeRow) -> None:
-    console.print(Text(f"notice {notice.notice_id}  ", "bold yellow") + Text(harmless(notice.body)))
-
-
-def told(message: Json) -> list[Text]:
-    """A stored message as lines a person reads."""
+def told(said: SaidRow) -> list[Text]:
+    """A message or a notice as lines a person reads."""
     lines: list[Text] = []
-    for part in message.get("parts", ()):
+    for part in said.message.get("parts", ()):
         match part.get("part_kind"):
+            case _ if said.notice_id is not None:
+                lines.append(Text(f"notice {said.notice_id}  ", "bold yellow") + Text(harmless(part["content"])))
             case "user-prompt":
                 lines.append(Text("you    ", "bold cyan") + Text(brief(part["content"], 2000)))
             case "text":

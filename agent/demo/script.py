@@ -50,7 +50,7 @@ def read_turn(messages: Sequence[ModelMessage]) -> Turn:
             continue
         for part in message.parts:
             match part:
-                case UserPromptPart() if not str(part.content).startswith("What follows was restored"):
+                case UserPromptPart() if not str(part.content).startswith("What follows was "):
                     earlier += bool(prompt)
                     prompt, results = str(part.content), []
                 case ToolReturnPart():

@@ -5,8 +5,7 @@ SELECT t.task_id, t.session_id, t.agent, t.user_id, t.kind, t.continues, t.input
         SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note,
             'arguments', arguments, 'idempotency_key', idempotency_key) ORDER BY call_id)
         FROM agent.approvals a WHERE a.task_id = t.continues), '[]') AS decisions,
-    (SELECT jsonb_build_object('through', c.through, 'summary', c.summary)
-     FROM agent.compactions c WHERE c.session_id = t.session_id ORDER BY c.through DESC LIMIT 1) AS compaction
+    agent.last_compaction(t.session_id) AS compaction
 FROM agent.tasks t JOIN agent.sessions s USING (session_id) JOIN dbos.workflow_status w ON w.workflow_uuid = t.task_id
 WHERE w.status IN ('PENDING', 'ENQUEUED', 'DELAYED') AND t.outcome IS NULL
   AND EXISTS (SELECT 1 FROM dbos.operation_outputs o WHERE o.workflow_uuid = t.task_id)

@@ -51,6 +51,12 @@ def test_after_kill_9_the_next_request_knows_everything_and_the_user_is_told_onc
     assert "In doubt, because nobody recorded how it ended: pass_gate_again" in notice.body
     kinds = [event.kind for event in client.session("s-1").events() if event.task_id == task.id]
     assert kinds[kinds.index("worker.died") + 1] == "restart.noticed", "the first thing after the restart"
+    said = client.session("s-1").messages()
+    assert [row.notice_id for row in said if row.notice_id] == [notice.notice_id]
+    place = next(index for index, row in enumerate(said) if row.notice_id)
+    assert said[place].message["parts"][0]["content"] == notice.body
+    assert said[place - 1].message["parts"][0]["content"] == "plan it", "where the interruption was"
+    assert {row.task_id for row in said[place:]} == {task.id}
     handoff = eventually(client.session("s-1").handoff)
     assert (handoff.reason, handoff.exam_score) == ("crash", 1.0)
     assert client.session("s-1").read().coherence == 1.0
@@ -119,7 +125,8 @@ def test_idle_sessions_get_no_notice_and_restarts_in_quick_succession_share_one(
 
 
 @pytest.mark.parametrize(
-    ("summariser", "turns", "window"), [("fine", 1000, 8000), ("fails", 100, 4000), ("nonsense", 100, 4000)]
+    ("summariser", "turns", "window"),
+    [("fine", 1000, 8000), ("fails", 100, 4000), ("nonsense", 100, 4000), ("forgetful", 100, 4000)],
 )
 def test_a_long_session_on_a_small_window(
     client: AgentClient,
@@ -150,8 +157,10 @@ def test_a_long_session_on_a_small_window(
     assert 2 <= len(rows) < turns / 5, "compactions are rare"
     assert all(row[6] < row[5] for row in rows)
     assert {row[2] for row in rows} == ({"extract"} if summariser == "fails" else {"summary"})
-    if summariser == "nonsense":
+    if summariser in ("nonsense", "forgetful"):
         assert all("constraint" in row[4] for row in rows), "the record says what was put back"
+        summaries = [row.summary or "" for row in client.session("long").compactions()]
+        assert all("never dredge on Sundays" in summary for summary in summaries)
     assert [found.position for found in client.session("long").search("turn 3: words")] == [10, 9]
     assert client.session("long").read().compactions == len(rows)
     assert db.execute("SELECT count(*) FROM agent.messages").fetchall() == [(2 * (turns + 2),)], "originals stay"
@@ -160,6 +169,40 @@ def test_a_long_session_on_a_small_window(
     ).fetchall()
     early, late = dict(halves)[False], dict(halves)[True]
     assert abs(early - late) <= 2, "compactions per turn stay flat"
+
+
+def test_old_results_of_calls_make_room_and_that_is_on_record(client: AgentClient, place: Place, hire: Hire) -> None:
+    hire("tests.readers:reader", context_window=6000)
+    task = client.enqueue("reader", "read it all", session="s-1")
+    assert task.result(timeout=60) == "read 40 pages"
+    requests = place.world("sent")
+    assert max(request["tokens"] for request in requests) <= 6000
+    assert "page 0: " + "letters " * 100 not in text_of(requests[-1])
+    assert "page 39: " + "letters " * 100 in text_of(requests[-1])
+    rows = client.session("s-1").compactions()
+    light = [row for row in rows if row.strategy == "tool results cleared"]
+    assert light and len(light) < 10, "one row where it begins, and one when it has moved on"
+    assert [(row.summary, row.exam_score) for row in light] == [(None, None)] * len(light)
+    assert all(row.after < row.through and row.tokens_after < row.tokens_before for row in light)
+    assert [row.after for row in light[1:]] == [row.through for row in light[:-1]]
+    assert client.session("s-1").read().compactions == len(rows)
+    assert client.session("s-1").search("page 0:"), "the originals stay"
+
+
+def test_what_waits_stands_between_the_recent_turns_and_the_current_input(
+    client: AgentClient, place: Place, hire: Hire
+) -> None:
+    hire(AGENT)
+    client.enqueue("planner", "an earlier turn", session="s-1").result(timeout=30)
+    with psycopg.connect(place.url) as connection:
+        client.enqueue("planner", "the current one", session="s-1", connection=connection)
+        last = client.enqueue("planner", "the one that waits", session="s-1", connection=connection)
+    last.result(timeout=30)
+    request = next(sent for sent in place.world("sent") if "arrived meanwhile" in text_of(sent))
+    text = text_of(request)
+    order = [text.index(part) for part in ("an earlier turn", "the one that waits", "the current one")]
+    assert order == sorted(order)
+    assert "arrived meanwhile" not in text_of(place.world("sent")[-1])
 
 
 def test_resuming_costs_a_fifth_of_the_whole_history_at_most(client: AgentClient, place: Place, hire: Hire) -> None:
