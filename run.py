@@ -53,7 +53,10 @@ def set_up(locks: list[Path]) -> str | None:
     missing = [lock for lock in locks if read(stamps[lock]) != wanted[lock]]
     if not missing:
         return None
-    lock_file = open(ROOT / ".setup.lock", "w")
+    try:
+        lock_file = open(ROOT / ".setup.lock", "w")
+    except OSError as error:
+        return f"Perdure is set up beside run.py, and {ROOT} cannot be written: {error.strerror}."
     fcntl.flock(lock_file, fcntl.LOCK_EX)
     print("Setting up Perdure in .venv; this happens once.", file=sys.stderr, flush=True)
     if not PYTHON.exists():
