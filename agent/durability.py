@@ -25,6 +25,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from agent import tools
 from agent.breaker import ToolBreakers
+from agent.broadcast import Broadcast
 from agent.desk import Space, lent
 from agent.notebook import NAMES, notebook
 from agent.people import NAMES as PEOPLE
@@ -69,6 +70,7 @@ class Terms:
     stall_seconds: float = 300
     space: Space | None = None
     with_workspace: bool = False
+    broadcast: Broadcast | None = None
 
 
 def make_durable(agent: Agent[Any, Any], terms: Terms) -> Agent[Any, Any]:
@@ -81,7 +83,7 @@ def make_durable(agent: Agent[Any, Any], terms: Terms) -> Agent[Any, Any]:
     root = agent.root_capability
     assert isinstance(root, CombinedCapability)
     durable._root_capability = CombinedCapability(
-        [RecordedTools(terms), FittedRequests(terms.database, terms.budget), *root.capabilities]
+        [RecordedTools(terms), FittedRequests(terms.database, terms.budget, terms.broadcast), *root.capabilities]
     )
     offered: list[AbstractToolset[Any]] = []
     if terms.with_notebook and not _has_tools_named(agent, NAMES):

@@ -39,6 +39,7 @@ from pydantic_ai_harness.compaction import (
 )
 from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
 
+from agent.broadcast import Broadcast
 from agent.context import QUEUED, tokens_in
 from agent.draft import Draft, extract
 from agent.recorder import Execution, current, fenced, heed
@@ -87,6 +88,7 @@ class FittedRequests(AbstractCapability[Any]):
 
     database: Database
     budget: Budget
+    broadcast: Broadcast | None = None
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -97,14 +99,15 @@ class FittedRequests(AbstractCapability[Any]):
         return request_context
 
     def get_wrapper_model(self, model: Model) -> Model:
-        return FittedModel(model, self.database, self.budget)
+        return FittedModel(model, self.database, self.budget, self.broadcast)
 
 
 class FittedModel(WrapperModel):
-    def __init__(self, wrapped: Model, database: Database, budget: Budget) -> None:
+    def __init__(self, wrapped: Model, database: Database, budget: Budget, broadcast: Broadcast | None) -> None:
         super().__init__(wrapped)
         self._database = database
         self._budget = budget
+        self._broadcast = broadcast
 
     async def request(
         self,
@@ -118,28 +121,39 @@ class FittedModel(WrapperModel):
         draft = await self._fit(execution, model_request_parameters)
         fitted = draft.clamped()
         try:
-            response = await self._send(fitted, model_settings, model_request_parameters)
+            response = await self._send(execution, fitted, model_settings, model_request_parameters)
         except failures.ModelContextWindowExceededError:
             # The provider counts otherwise than we do: once more, with about half as much.
             self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(model_request_parameters))
             draft = await self._fit(execution, model_request_parameters)
             fitted = draft.clamped()
-            response = await self._send(fitted, model_settings, model_request_parameters)
+            response = await self._send(execution, fitted, model_settings, model_request_parameters)
         notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
         return replace(response, metadata=notes)
 
     async def _send(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        execution: Execution,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Streamed where the model can, so that every piece of the answer is a sign of life."""
+        """Streamed where the model can: every piece of the answer is a sign of life, and told to those who follow."""
         silence = self._budget.silence_seconds
         async with asyncio.timeout(silence) as limit:
             if not can_stream(self.wrapped):
                 return await self.wrapped.request(messages, settings, parameters)
-            async with self.wrapped.request_stream(messages, settings, parameters) as stream:
-                async for _ in stream:
-                    limit.reschedule(asyncio.get_running_loop().time() + silence)
-            return stream.get()
+            answer = self._broadcast.begin(execution) if self._broadcast else None
+            try:
+                async with self.wrapped.request_stream(messages, settings, parameters) as stream:
+                    async for event in stream:
+                        limit.reschedule(asyncio.get_running_loop().time() + silence)
+                        if answer:
+                            answer.hear(event)
+                return stream.get()
+            finally:
+                if answer and self._broadcast:
+                    await self._broadcast.end(answer)
 
     async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
         task = execution.task

@@ -17,6 +17,7 @@ import uvicorn
 from agent import engine, keeper, log, runfile, systemd
 from agent.api import build_api
 from agent.breaker import ToolBreakers
+from agent.broadcast import Broadcast
 from agent.care import Care, register_care
 from agent.config import Settings, read_settings
 from agent.desk import Space
@@ -154,6 +155,7 @@ async def _furnish(
         settings.stall_seconds,
         space_of(settings, database),
         settings.workspace,
+        Broadcast(database),
     )
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)

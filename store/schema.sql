@@ -126,6 +126,19 @@ CREATE TABLE agent.journal (
 
 CREATE INDEX journal_by_time ON agent.journal (at);
 
+-- What a model has said so far of an answer that is not recorded yet, in pieces. An attempt is one request; the next one
+-- replaces it, and the record of the step does away with it. Nothing depends on it, so a crash of Postgres may empty it.
+CREATE UNLOGGED TABLE agent.deltas (
+    task_id    text NOT NULL,
+    attempt    text NOT NULL,
+    n          integer NOT NULL,
+    session_id text NOT NULL REFERENCES agent.sessions ON DELETE CASCADE,
+    data       jsonb NOT NULL,
+    PRIMARY KEY (task_id, attempt, n)
+);
+
+CREATE INDEX deltas_by_session ON agent.deltas (session_id);
+
 -- The ledger of effects. `owner` is the DBOS ownership token of the execution that started it.
 CREATE TABLE agent.effects (
     idempotency_key text PRIMARY KEY,
@@ -367,6 +380,7 @@ END $$;
 
 CREATE FUNCTION agent.append_event(for_session text, for_task text, event text, facts jsonb) RETURNS bigint
 LANGUAGE sql AS $$
+    SELECT pg_notify('perdure', for_session);
     WITH place AS (
         UPDATE agent.sessions SET journal_seq = journal_seq + 1, last_active_at = clock_timestamp()
         WHERE session_id = for_session RETURNING journal_seq
@@ -537,6 +551,7 @@ BEGIN
     END IF;
     began := opened.started_at IS NOT NULL;
     IF opened.outcome IS NULL THEN
+        DELETE FROM agent.deltas WHERE task_id = task;
         PERFORM agent.append_event(opened.session_id, task,
             CASE WHEN opened.started_at IS NULL THEN 'task.started' ELSE 'task.resumed' END,
             jsonb_build_object('worker', worker, 'crashes', opened.crashes));
@@ -643,6 +658,23 @@ BEGIN
     RETURN 'fresh';
 END $$;
 
+-- Adds pieces of answers, of those executions alone that still own their tasks, and wakes whoever follows the sessions.
+CREATE FUNCTION agent.tell(pieces jsonb) RETURNS void
+LANGUAGE sql AS $$
+    WITH told AS (
+        SELECT p.* FROM jsonb_to_recordset(pieces)
+            AS p (task_id text, owner text, attempt text, n integer, session_id text, data jsonb)
+        JOIN dbos.workflow_status s
+          ON s.workflow_uuid = p.task_id AND s.owner_xid = p.owner AND s.status = 'PENDING'),
+    replaced AS (
+        DELETE FROM agent.deltas d USING (SELECT DISTINCT task_id, attempt FROM told) t
+        WHERE d.task_id = t.task_id AND d.attempt <> t.attempt),
+    added AS (
+        INSERT INTO agent.deltas (task_id, attempt, n, session_id, data)
+        SELECT task_id, attempt, n, session_id, data FROM told ON CONFLICT DO NOTHING RETURNING session_id)
+    SELECT pg_notify('perdure', session_id) FROM (SELECT DISTINCT session_id FROM added) a
+$$;
+
 -- Every recorded step becomes a journal event, a recorded tool call closes its effect, and a suspect that gets this
 -- far is none any more.
 CREATE FUNCTION agent.journal_step() RETURNS trigger
@@ -669,6 +701,7 @@ BEGIN
             'outcome', coalesce(record->>'outcome', 'error'), 'settled', record->'settled', 'ms', took));
     ELSIF NEW.function_name LIKE '%\_\_model.request%' THEN
         record := agent.as_json(coalesce(NEW.output, NEW.error));
+        DELETE FROM agent.deltas WHERE task_id = NEW.workflow_uuid;
         PERFORM agent.append_event(of_session, NEW.workflow_uuid,
             CASE WHEN NEW.error IS NULL THEN 'model.responded' ELSE 'model.failed' END,
             jsonb_strip_nulls(jsonb_build_object('step', NEW.function_id, 'model', record->'v'->'model_name',

@@ -64,7 +64,7 @@ def write_research(turn: Turn) -> list[Part]:
 
 
 researcher = Agent(
-    scripted(write_research),
+    scripted(write_research, lambda: pace() / 5),
     name="researcher",
     description="Works through a research plan of a dozen steps and publishes a report (scripted, offline).",
     instructions="Research the topic from every source, keep notes, check a fact, publish once.",
@@ -134,7 +134,7 @@ def write_reply(turn: Turn) -> list[Part]:
 
 
 assistant = Agent(
-    scripted(write_reply),
+    scripted(write_reply, lambda: pace() / 5),
     name="assistant",
     description="Answers at once, without a key (scripted, offline).",
     instructions="Be brief.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +17,17 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import (
+    AgentInfo,
+    BuiltinToolCallsReturns,
+    DeltaThinkingCalls,
+    DeltaToolCall,
+    DeltaToolCalls,
+    FunctionModel,
+)
 
 Part = TextPart | ToolCallPart
+Streamed = str | DeltaToolCalls | DeltaThinkingCalls | BuiltinToolCallsReturns
 
 BRIEFING = "The work stopped between two steps. Nothing has to be done again: go on with the next step of the plan."
 
@@ -34,13 +44,36 @@ class Turn:
         return [part for part in self.results if part.tool_name == tool]
 
 
-def scripted(write: Callable[[Turn], Sequence[Part]]) -> FunctionModel:
+def scripted(
+    write: Callable[[Turn], Sequence[Part]], seconds_a_word: Callable[[], float] | None = None
+) -> FunctionModel:
+    """A model that answers as written; at a pace, word by word as a model that streams."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Streamed]:
+        assert seconds_a_word is not None
+        for index, part in enumerate(respond(messages, info).parts):
+            match part:
+                case ToolCallPart():
+                    yield {
+                        index: DeltaToolCall(
+                            name=part.tool_name, json_args=part.args_as_json_str(), tool_call_id=part.tool_call_id
+                        )
+                    }
+                case TextPart(content=text):
+                    for word in re.split(r"(?<=\s)", text):
+                        yield word
+                        await asyncio.sleep(seconds_a_word())
+                case _:
+                    pass
+
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if (info.instructions or "").startswith("An interruption ends this context"):
             return ModelResponse(parts=[TextPart(BRIEFING)])
         return ModelResponse(parts=list(write(read_turn(messages))))
 
-    return FunctionModel(respond, model_name="scripted")
+    if seconds_a_word is None:
+        return FunctionModel(respond, model_name="scripted")
+    return FunctionModel(respond, stream_function=stream, model_name="scripted")
 
 
 def read_turn(messages: Sequence[ModelMessage]) -> Turn:
