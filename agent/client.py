@@ -12,7 +12,6 @@ from agent.paths import parts_of
 from store import continuity, effects, files, schedules, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
-from store.plain import is_text
 from store.timetable import read_timetable
 from store.types import (
     AlertRow,
@@ -195,12 +194,7 @@ class AgentClient:
 
     def export_session(self, session_id: str) -> Json:
         """Everything of a session as one JSON document, its files and its shared past included."""
-        document = self._link.run(sessions.export(session_id))
-        if document is None:
-            raise NotFound(f"there is no session {session_id!r}")
-        manifest = self._link.run(files.read_manifest(session_id))
-        contents = [files.exported(file, self._link.run(files.read_blob(file))) for file in manifest]
-        return {**document, "files": contents}
+        return self._link.play(sessions.export_whole(session_id))
 
     def import_session(self, document: Json, *, session: str | None = None, user: str | None = None) -> Session:
         """Take in an exported session, idle, under its own id or another."""
@@ -216,8 +210,6 @@ class AgentClient:
 
     def retry(self, task_id: str, *, input: str | None = None) -> Task:
         """Put a dead letter back. It goes on from its records; with another input, a new task takes its place."""
-        if input is not None and not (input.strip() and is_text(input)):
-            raise InvalidInput("the input is empty, or holds characters that are no text")
         return Task(self._link, self._link.run(supervision.retry(task_id, input)))
 
     def discard(self, task_id: str, *, reason: str | None = None) -> None:
