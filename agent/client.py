@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from agent.paths import parts_of
-from store import continuity, effects, files, schedules, sessions, supervision, tasks, workers
+from store import continuity, effects, files, keys, schedules, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
 from store.timetable import read_timetable
@@ -23,6 +23,7 @@ from store.types import (
     FileRow,
     HandoffRow,
     Json,
+    KeyRow,
     Missed,
     NoticeRow,
     QuestionRow,
@@ -254,6 +255,24 @@ class AgentClient:
     def unschedule(self, name: str) -> None:
         """The schedule runs no more; tasks it has enqueued stay."""
         self._link.run(schedules.remove(name))
+
+    def make_key(self, name: str, *, user: str | None = None, read_only: bool = False) -> str:
+        """A new API key. It is shown this once: only its hash is kept."""
+        key = keys.new_key()
+        self._link.run(keys.add(name, key, user=user, read_only=read_only))
+        return key
+
+    def keys(self) -> list[KeyRow]:
+        """What is known of the keys that were made, by name."""
+        return self._link.run(keys.list_keys())
+
+    def revoke_key(self, name: str) -> None:
+        """The key opens nothing more, within seconds; sign-ins with it neither."""
+        self._link.run(keys.revoke(name))
+
+    def forget_key(self, name: str) -> None:
+        """Free the name of a revoked key. Without any key left, a service on loopback asks for none."""
+        self._link.run(keys.forget(name))
 
     def workers(self) -> list[WorkerRow]:
         """All that were ever known, newest first."""
