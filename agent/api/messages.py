@@ -48,7 +48,6 @@ async def send_message(
     body: NewMessage,
     caller: Asking,
     store: Store,
-    response: Response,
     key: IdempotencyKey = None,
 ) -> TaskRow:
     """Give the agent an input. When this answers, the task is durable and will run. A session that is not there is
