@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from agent.paths import parts_of
-from store import continuity, effects, files, schedules, sessions, supervision, tasks, workers
+from store import continuity, effects, files, keys, schedules, sessions, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
-from store.plain import is_text
 from store.timetable import read_timetable
 from store.types import (
     AlertRow,
@@ -25,6 +24,7 @@ from store.types import (
     FileRow,
     HandoffRow,
     Json,
+    KeyRow,
     Missed,
     NoticeRow,
     QuestionRow,
@@ -197,12 +197,7 @@ class AgentClient:
 
     def export_session(self, session_id: str) -> Json:
         """Everything of a session as one JSON document, its files and its shared past included."""
-        document = self._link.run(sessions.export(session_id))
-        if document is None:
-            raise NotFound(f"there is no session {session_id!r}")
-        manifest = self._link.run(files.read_manifest(session_id))
-        contents = [files.exported(file, self._link.run(files.read_blob(file))) for file in manifest]
-        return {**document, "files": contents}
+        return self._link.play(sessions.export_whole(session_id))
 
     def import_session(self, document: Json, *, session: str | None = None, user: str | None = None) -> Session:
         """Take in an exported session, idle, under its own id or another."""
@@ -218,8 +213,6 @@ class AgentClient:
 
     def retry(self, task_id: str, *, input: str | None = None) -> Task:
         """Put a dead letter back. It goes on from its records; with another input, a new task takes its place."""
-        if input is not None and not (input.strip() and is_text(input)):
-            raise InvalidInput("the input is empty, or holds characters that are no text")
         return Task(self._link, self._link.run(supervision.retry(task_id, input)))
 
     def discard(self, task_id: str, *, reason: str | None = None) -> None:
@@ -264,6 +257,24 @@ class AgentClient:
     def unschedule(self, name: str) -> None:
         """The schedule runs no more; tasks it has enqueued stay."""
         self._link.run(schedules.remove(name))
+
+    def make_key(self, name: str, *, user: str | None = None, read_only: bool = False) -> str:
+        """A new API key. It is shown this once: only its hash is kept."""
+        key = keys.new_key()
+        self._link.run(keys.add(name, key, user=user, read_only=read_only))
+        return key
+
+    def keys(self) -> list[KeyRow]:
+        """What is known of the keys that were made, by name."""
+        return self._link.run(keys.list_keys())
+
+    def revoke_key(self, name: str) -> None:
+        """The key opens nothing more, within seconds; sign-ins with it neither."""
+        self._link.run(keys.revoke(name))
+
+    def forget_key(self, name: str) -> None:
+        """Free the name of a revoked key. Without any key left, a service on loopback asks for none."""
+        self._link.run(keys.forget(name))
 
     def workers(self) -> list[WorkerRow]:
         """All that were ever known, newest first."""

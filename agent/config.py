@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from store.errors import Misconfigured
@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
     api_keys: Commas = ()
+    allowed_hosts: Commas = ()
     concurrency: int = Field(100, ge=1, le=10_000)
     heartbeat_seconds: float = Field(5, ge=0.1, le=3600)
     drain_seconds: float = Field(20, ge=0, le=86_400)
@@ -55,7 +56,7 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = None
     webhook_retry_seconds: Seconds = (1, 5, 30, 120, 600)
 
-    @field_validator("agents", "api_keys", mode="before")
+    @field_validator("agents", "api_keys", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:
         return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
@@ -92,14 +93,6 @@ class Settings(BaseSettings):
         if not decoded:
             raise ValueError("whsec_ followed by base64")
         return given
-
-    @model_validator(mode="after")
-    def _guarded(self) -> Settings:
-        if not self.api_keys and not is_loopback(self.host):
-            raise ValueError(
-                f"PERDURE_HOST is {self.host!r}, which others can reach; set PERDURE_API_KEYS, or listen on 127.0.0.1"
-            )
-        return self
 
 
 def is_loopback(host: str) -> bool:

@@ -14,9 +14,9 @@ LOOK_SECONDS = 15.0
 
 
 async def follow(database: Database, bell: Bell, session: str, place: Place) -> AsyncIterator[Happening]:
-    """A reader takes what it can bear: nothing is kept for it but its place."""
+    """Until the bell is taken down. A reader takes what it can bear: nothing is kept for it but its place."""
     with bell.ear(session) as ear:
-        while True:
+        while bell.is_up:
             is_more = False
             rows = await database.run(stream.read_stream(session, place))
             for happening in stream.happenings(rows, place):

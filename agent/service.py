@@ -8,20 +8,21 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from agent import engine, keeper, log, runfile, systemd
-from agent.api import build_api
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
 from agent.care import Care, register_care
-from agent.config import Settings, read_settings
+from agent.config import Settings, is_loopback, read_settings
 from agent.desk import Space
 from agent.durability import Terms
+from agent.health import build_health
 from agent.home import Home, open_home
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
@@ -33,8 +34,9 @@ from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
 from steps.webhook import Address
-from store import schema, supervision, tasks, workers
-from store.database import Database, Link, check
+from store import keys, schema, supervision, tasks, workers
+from store.bell import Bell
+from store.database import Database, Link, check, connect, run_on
 from store.errors import Fenced, Misconfigured
 from store.supervision import CrashPolicy
 from store.types import WorkerId
@@ -67,6 +69,7 @@ def run(settings: Settings, *, console: bool) -> None:
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
         prepare(home.url)
+        check_guarded(settings, home.url)
         asyncio.run(_serve(settings, home, agents, listener, run_file, console=console))
 
 
@@ -100,8 +103,11 @@ async def _serve(
         supervisor.start()
         watchdog = _watchdog(settings, home, supervisor, stop, replacing)
         watchdog.start()
-        api = build_api(database, lambda: not stop.is_set(), console=console, keys=settings.api_keys)
-        server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
+        bell = Bell(home.url)
+        web = _web(settings, database, bell, lambda: not stop.is_set(), console=console)
+        server = HttpServer(
+            uvicorn.Config(web, log_level="warning", access_log=False, lifespan="off", server_header=False)
+        )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         if not keeper.is_restart():
             await database.run(supervision.resolve_alert(keeper.alert_key()))
@@ -118,12 +124,38 @@ async def _serve(
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         watchdog.stop()
         pulse.stop()
+        await bell.stop()  # those who follow a session are let go, and find the next process
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(serving, FAREWELL_SECONDS)
         if replacing.is_set() and not told_to_stop.is_set():
             begin_anew(home)
         depart(home, run_file)
+
+
+def _web(settings: Settings, database: Database, bell: Bell, is_ready: Callable[[], bool], *, console: bool) -> ASGIApp:
+    """What HTTP serves."""
+    if not console:
+        return build_health(database, is_ready)
+    from agent.api.app import build_api  # a worker without a console does without all of it
+    from agent.api.keyring import Keyring
+
+    keyring = Keyring(database, settings.api_keys, is_public=not is_loopback(settings.host))
+    bell.start()
+    return build_api(database, is_ready, keyring, bell, hosts=settings.allowed_hosts, version=release())
+
+
+def check_guarded(settings: Settings, url: str) -> None:
+    """Refuse to serve others than this machine before there is a key."""
+    if settings.api_keys or is_loopback(settings.host):
+        return
+    with connect(url) as connection:
+        if run_on(connection, keys.count_keys()).living:
+            return
+    raise Misconfigured(
+        f"PERDURE_HOST is {settings.host!r}, which others can reach; set PERDURE_API_KEYS, make a key with"
+        " perdure keys make NAME, or listen on 127.0.0.1."
+    )
 
 
 async def _furnish(

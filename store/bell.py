@@ -34,15 +34,26 @@ class Ear:
 class Bell:
     def __init__(self, url: str) -> None:
         self._url = url
+        self.is_up = False
         self._ears: defaultdict[str, set[Ear]] = defaultdict(set)
         self._everywhere: set[Ear] = set()
         self._listening: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Bell:
-        self._listening = asyncio.create_task(self._listen())
+        self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self) -> None:
+        self.is_up = True
+        self._listening = asyncio.create_task(self._listen())
+
+    async def stop(self) -> None:
+        """Rings a last time, so that everybody sees that it is down."""
+        self.is_up = False
+        self._ring_all()
         if self._listening is not None:
             self._listening.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -65,6 +76,10 @@ class Bell:
         for ear in (*self._ears.get(session, ()), *self._everywhere):
             ear.ring()
 
+    def _ring_all(self) -> None:
+        for ear in {*self._everywhere, *(ear for ears in self._ears.values() for ear in ears)}:
+            ear.ring()
+
     async def _listen(self) -> None:
         pause = 0.1
         while True:
@@ -74,9 +89,7 @@ class Bell:
                 )
                 async with connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
-                    # What happened while nobody listened is read now.
-                    for ear in {*self._everywhere, *(ear for ears in self._ears.values() for ear in ears)}:
-                        ear.ring()
+                    self._ring_all()  # what happened while nobody listened is read now
                     pause = 0.1
                     async for heard in connection.notifies():
                         self._ring(heard.payload)

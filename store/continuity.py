@@ -36,8 +36,11 @@ def tend_checkpoints(me: WorkerId) -> Statement[None]:
     return Statement(query("tend_checkpoints"), {"me": me}, nothing)
 
 
-def list_notices(session: str | None = None) -> Statement[list[NoticeRow]]:
-    return Statement(query("list_notices"), {"session": session}, all_of(NoticeRow))
+def list_notices(
+    session: str | None = None, *, user: str | None = None, after: int = 0, limit: int | None = None
+) -> Statement[list[NoticeRow]]:
+    wanted = {"session": session, "user": user, "after": after, "limit": limit}
+    return Statement(query("list_notices"), wanted, all_of(NoticeRow))
 
 
 def acknowledge(session: str, notice: int, correction: str | None) -> Statement[None]:

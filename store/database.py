@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pg
@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from store.errors import REFUSALS, Unreachable, Unusable
-from store.statement import Statement
+from store.statement import Script, Statement
 
 T = TypeVar("T")
 
@@ -99,6 +99,16 @@ class Database:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, LONGEST_PAUSE)
 
+    async def play(self, script: Script[T]) -> T:
+        """Each statement once, in its own transaction."""
+        given: Any = None
+        while True:
+            try:
+                statement = script.send(given)
+            except StopIteration as end:
+                return cast(T, end.value)
+            given = await self.try_once(statement)
+
     async def try_once(self, statement: Statement[T]) -> T:
         try:
             async with self._pool.connection() as connection:
@@ -147,6 +157,16 @@ class Link:
             if is_transient(error):
                 raise Unreachable(f"Postgres does not answer: {_first_line(error)}") from error
             raise
+
+    def play(self, script: Script[T]) -> T:
+        """Each statement once, in its own transaction."""
+        given: Any = None
+        while True:
+            try:
+                statement = script.send(given)
+            except StopIteration as end:
+                return cast(T, end.value)
+            given = self.run(statement)
 
 
 def run_on(connection: Connection, statement: Statement[T]) -> T:

@@ -7,7 +7,9 @@ from typing import Literal
 
 from psycopg.types.json import Jsonb
 
-from store.statement import Rows, Statement, all_of, count, nothing, one_or_none, query, value
+from store import files
+from store.errors import NotFound
+from store.statement import Rows, Script, Statement, all_of, count, nothing, one_or_none, query, value
 from store.types import EffectRow, EventRow, Json, SaidRow, SessionId, SessionRow, StoredMessage, TaskId
 
 
@@ -22,13 +24,50 @@ def list_sessions(
     state: str | None = None,
     words: str | None = None,
     limit: int = 100,
+    by_birth: bool = False,
+    after: tuple[datetime, str] | None = None,
 ) -> Statement[list[SessionRow]]:
-    wanted = {"user": user, "agent": agent, "state": state, "words": words, "limit": limit}
+    """Last active first, or newest first; those that come after a moment and an id in that order."""
+    moment, last = after or (None, None)
+    wanted = {
+        "user": user, "agent": agent, "state": state, "words": words, "limit": limit, "by_birth": by_birth,
+        "moment": moment, "after": last,
+    }  # fmt: skip
     return Statement(query("list_sessions"), wanted, all_of(SessionRow))
 
 
-def read_conversation(session: str) -> Statement[list[SaidRow]]:
-    return Statement(query("read_conversation"), {"session": session}, all_of(SaidRow))
+def make(session: str, agent: str, *, user: str | None, title: str | None) -> Statement[bool]:
+    """Whether the session is new."""
+    return Statement(query("make_session"), {"session": session, "agent": agent, "user": user, "title": title}, value)
+
+
+def name(session: str, title: str | None, *, only_if_missing: bool = False) -> Statement[None]:
+    def read(rows: Rows) -> None:
+        if not rows:
+            raise NotFound(f"there is no session {session!r}")
+
+    return Statement(
+        query("name_session"), {"session": session, "title": title, "only_if_missing": only_if_missing}, read
+    )
+
+
+def title_for(text: str) -> str:
+    """What a session is called after its first input."""
+    return " ".join(text.split())[:80]
+
+
+def read_conversation(
+    session: str, *, after: tuple[str, int] | None = None, limit: int | None = None
+) -> Statement[list[SaidRow]]:
+    """In order; after a message by its position or a notice by its number, as `('message', 12)`."""
+    kind, number = after or (None, None)
+    wanted = {
+        "session": session,
+        "position": number if kind == "message" else None,
+        "notice": number if kind == "notice" else None,
+        "limit": limit,
+    }
+    return Statement(query("read_conversation"), wanted, all_of(SaidRow))
 
 
 def read_messages(
@@ -85,6 +124,17 @@ def export(session: str) -> Statement[Json]:
         return value(rows) if rows else None
 
     return Statement(query("export_session"), {"session": session}, read)
+
+
+def export_whole(session: str) -> Script[Json]:
+    """Everything of a session as one JSON document, its files and its shared past included."""
+    document = yield export(session)
+    if document is None:
+        raise NotFound(f"there is no session {session!r}")
+    contents = []
+    for file in (yield files.read_manifest(session)):
+        contents.append(files.exported(file, (yield files.read_blob(file))))
+    return {**document, "files": contents}
 
 
 def import_session(document: Json, session: str | None, user: str | None) -> Statement[SessionId]:

@@ -7,7 +7,7 @@ one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -26,6 +26,10 @@ class Statement(Generic[T]):
     text: str
     params: Mapping[str, Any]
     read: Callable[[Rows], T]
+
+
+Script = Generator[Statement[Any], Any, T]
+"""Several statements, of which one depends on what another gave: yields each, and is sent what came back."""
 
 
 @cache

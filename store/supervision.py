@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
+from store.errors import InvalidInput
+from store.plain import is_text
 from store.statement import Statement, all_of, nothing, one_or_none, query, value
 from store.types import AlertRow, BreakerRow, DeadLetterRow, Json, OwnerToken, TaskId, WorkerId
 
@@ -77,11 +80,18 @@ def hand_over(task: TaskId, owner: OwnerToken, *, difference: str, messages: Seq
     )
 
 
-def list_dead_letters() -> Statement[list[DeadLetterRow]]:
-    return Statement(query("list_dead_letters"), {}, all_of(DeadLetterRow))
+def list_dead_letters(
+    *, user: str | None = None, limit: int | None = None, after: tuple[datetime, str] | None = None
+) -> Statement[list[DeadLetterRow]]:
+    """Newest first; those that come after a moment and an id in that order."""
+    moment, last = after or (None, None)
+    wanted = {"user": user, "limit": limit, "moment": moment, "after": last}
+    return Statement(query("list_dead_letters"), wanted, all_of(DeadLetterRow))
 
 
 def retry(task: str, words: str | None) -> Statement[TaskId]:
+    if words is not None and not (words.strip() and is_text(words)):
+        raise InvalidInput("the input is empty, or holds characters that are no text")
     return Statement(query("retry_task"), {"task": task, "words": words}, value)
 
 

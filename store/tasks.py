@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
@@ -94,12 +95,25 @@ def read_task(task: str) -> Statement[TaskRow | None]:
     return Statement(query("read_task"), {"task": task}, one_or_none(TaskRow))
 
 
-def list_tasks(*, session: str | None = None, status: str | None = None, limit: int = 100) -> Statement[list[TaskRow]]:
-    return Statement(query("list_tasks"), {"session": session, "status": status, "limit": limit}, all_of(TaskRow))
+def list_tasks(
+    *,
+    session: str | None = None,
+    status: str | None = None,
+    user: str | None = None,
+    limit: int = 100,
+    after: tuple[datetime, int, str] | None = None,
+) -> Statement[list[TaskRow]]:
+    """Newest first; those that come after a moment, a place and an id in that order."""
+    moment, seq, last = after or (None, None, None)
+    wanted = {
+        "session": session, "status": status, "user": user, "limit": limit, "moment": moment, "seq": seq,
+        "after": last,
+    }  # fmt: skip
+    return Statement(query("list_tasks"), wanted, all_of(TaskRow))
 
 
-def list_steps(task: str) -> Statement[list[StepRow]]:
-    return Statement(query("list_steps"), {"task": task}, all_of(StepRow))
+def list_steps(task: str, *, after: int = -1, limit: int | None = None) -> Statement[list[StepRow]]:
+    return Statement(query("list_steps"), {"task": task, "after": after, "limit": limit}, all_of(StepRow))
 
 
 def list_in_flight() -> Statement[list[OpenedTask]]:
@@ -111,8 +125,20 @@ def read_records(task: TaskId) -> Statement[list[StepRecord]]:
     return Statement(query("read_records"), {"task": task}, all_of(StepRecord))
 
 
-def list_questions(*, session: str | None = None, task: str | None = None) -> Statement[list[QuestionRow]]:
-    return Statement(query("list_questions"), {"session": session, "task": task}, all_of(QuestionRow))
+def list_questions(
+    *,
+    session: str | None = None,
+    task: str | None = None,
+    user: str | None = None,
+    limit: int | None = None,
+    after: tuple[datetime, str, str] | None = None,
+) -> Statement[list[QuestionRow]]:
+    """Oldest first; those that come after a moment, a task and a call in that order."""
+    moment, last, call = after or (None, None, None)
+    wanted = {
+        "session": session, "task": task, "user": user, "limit": limit, "moment": moment, "after": last, "call": call,
+    }  # fmt: skip
+    return Statement(query("list_questions"), wanted, all_of(QuestionRow))
 
 
 def decide(

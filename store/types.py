@@ -372,6 +372,31 @@ class DeadLetterRow(Row):
     evidence: Json
 
 
+class KeyRow(Row):
+    """A key as people see it: never the key."""
+
+    name: str
+    user_id: str | None
+    is_read_only: bool
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class KeyHolder(Row):
+    """What a key opens."""
+
+    name: str
+    hash: bytes
+    user_id: str | None
+    is_read_only: bool
+
+
+class KeyCount(Row):
+    made: int
+    living: int
+
+
 class ScheduleRow(Row):
     """An input that comes by the clock. `problem` is what kept it from running, while that lasts."""
 

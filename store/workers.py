@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
@@ -49,8 +50,18 @@ def set_state(worker: WorkerId, state: WorkerState) -> Statement[None]:
     return Statement(query("set_worker_state"), {"worker": worker, "state": state}, nothing)
 
 
-def list_workers(*, living: bool = False) -> Statement[list[WorkerRow]]:
-    return Statement(query("list_workers"), {"living": living}, all_of(WorkerRow))
+def list_workers(
+    *, living: bool = False, limit: int | None = None, after: tuple[datetime, str] | None = None
+) -> Statement[list[WorkerRow]]:
+    """Newest first; those that come after a moment and an id in that order."""
+    moment, last = after or (None, None)
+    wanted = {"living": living, "limit": limit, "moment": moment, "after": last}
+    return Statement(query("list_workers"), wanted, all_of(WorkerRow))
+
+
+def list_agents(*, after: str | None = None, limit: int | None = None) -> Statement[list[AgentCard]]:
+    """Those that can be enqueued for, by name."""
+    return Statement(query("list_agents"), {"after": after, "limit": limit}, all_of(AgentCard))
 
 
 def list_living() -> Statement[list[WorkerRow]]:

@@ -1,2 +1,6 @@
 -- Nothing changes; oldest first.
-SELECT * FROM agent.notices WHERE %(session)s::text IS NULL OR session_id = %(session)s ORDER BY notice_id
+SELECT n.* FROM agent.notices n
+WHERE (%(session)s::text IS NULL OR n.session_id = %(session)s) AND n.notice_id > %(after)s
+  AND (%(user)s::text IS NULL OR EXISTS (
+      SELECT 1 FROM agent.sessions s WHERE s.session_id = n.session_id AND s.user_id = %(user)s))
+ORDER BY n.notice_id LIMIT %(limit)s

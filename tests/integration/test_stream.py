@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import httpx
 import pytest
 
 from agent.client import AgentClient
@@ -14,6 +16,7 @@ from store.bell import Bell
 from store.database import Database
 from store.errors import InvalidInput
 from store.stream import Happening, Place, StreamRow, happenings, read_place
+from tests.serving import serving
 from tests.workers import Place as Ground
 from tests.workers import Worker
 
@@ -80,9 +83,7 @@ def test_an_answer_is_followed_while_it_is_made_and_then_replaced_by_its_record(
     assert text_of(again) == text_of(rest)
 
 
-def test_an_answer_cut_by_a_crash_is_taken_back_and_begun_anew(
-    client: AgentClient, place: Ground, hire: Hire
-) -> None:
+def test_an_answer_cut_by_a_crash_is_taken_back_and_begun_anew(client: AgentClient, place: Ground, hire: Hire) -> None:
     let(place, 4)
     doomed = hire(TALKER)
     client.enqueue("talker", "talk", session="s-1")
@@ -100,6 +101,46 @@ def test_an_answer_cut_by_a_crash_is_taken_back_and_begun_anew(
     assert text_of([*first, *second, *third]).endswith("word9 ")
     numbers = [each.place.seq for each in [*first, *second, *third] if each.kind not in ("token", "reset")]
     assert numbers == list(range(1, len(numbers) + 1)), "every event once, in order"
+
+
+def test_a_client_over_http_goes_on_from_the_last_event_it_has(
+    client: AgentClient, place: Ground, hire: Hire, url: str
+) -> None:
+    let(place, 2)
+    hire(TALKER)
+    client.enqueue("talker", "talk", session="s-1")
+    with serving(url) as served, served.client() as http:
+        with http.stream("GET", "/v1/sessions/s-1/events") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            first = told(stream, lambda event: "word2" in event["data"].get("delta", ""))
+        assert [event["kind"] for event in first][:2] == ["task.accepted", "task.started"]
+        let(place, 9)
+        last = {"Last-Event-ID": first[-1]["id"]}
+        with http.stream("GET", "/v1/sessions/s-1/events", headers=last) as stream:
+            rest = told(stream, lambda event: event["kind"] == "task.finished")
+        numbers = [event["seq"] for event in [*first, *rest] if "seq" in event]
+        assert numbers == list(range(1, len(numbers) + 1))
+        [record] = [event for event in rest if event["kind"] == "model.responded"]
+        assert record["data"]["parts"][0]["content"].endswith("word9 ")
+        assert http.get("/v1/sessions/none/events").status_code == 404
+        refused = http.get("/v1/sessions/s-1/events", headers={"Last-Event-ID": "1; DROP"})
+        assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
+
+
+def told(stream: httpx.Response, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The events of a stream up to one that one waits for."""
+    events: list[dict[str, Any]] = []
+    fields: dict[str, str] = {}
+    for line in stream.iter_lines():
+        name, _, content = line.partition(": ")
+        if name in ("id", "data"):
+            fields[name] = content
+        elif not line and "data" in fields:
+            events.append({**json.loads(fields["data"]), "id": fields["id"]})
+            fields = {}
+            if is_last(events[-1]):
+                return events
+    raise AssertionError("the stream ended")
 
 
 def test_a_request_that_is_sent_again_takes_back_what_the_first_one_said() -> None:

@@ -37,7 +37,6 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("PERDURE_BACKOFF_SECONDS", "5,soon", "PERDURE_BACKOFF_SECONDS is '5,soon'"),
         ("PERDURE_CONTEXT_FRACTION", "2", "PERDURE_CONTEXT_FRACTION is '2'; allowed is less than or equal to 1"),
         ("PERDURE_AGENTS", ",", "PERDURE_AGENTS is ','; allowed is name at least one agent"),
-        ("PERDURE_HOST", "0.0.0.0", "PERDURE_HOST is '0.0.0.0', which others can reach; set PERDURE_API_KEYS"),
     ],
 )
 def test_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
@@ -62,9 +61,3 @@ def test_the_database_of_dbos_is_honoured_when_ours_is_unset(monkeypatch: pytest
     assert read_settings().database_url == "postgresql://theirs"
     monkeypatch.setenv("PERDURE_DATABASE_URL", "postgresql://ours")
     assert read_settings().database_url == "postgresql://ours"
-
-
-def test_a_key_allows_an_open_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERDURE_HOST", "0.0.0.0")
-    monkeypatch.setenv("PERDURE_API_KEYS", "k1")
-    assert read_settings().host == "0.0.0.0"

@@ -1,0 +1,2 @@
+-- The token stands for nothing.
+DELETE FROM agent.sign_ins WHERE hash = %(hash)s
