@@ -126,7 +126,8 @@ def add_to(app: FastAPI) -> None:
             Fault(where=readable(".".join(str(part) for part in each["loc"])), what=readable(each["msg"]))
             for each in error.errors()[:20]
         ]
-        return answer(request.scope, 422, "; ".join(f"{each.where}: {each.what}" for each in faults[:3]), errors=faults)
+        named = "; ".join(f"{each.where}: {each.what}" for each in faults[:3])
+        return answer(request.scope, 422, f"not as described: {named}", errors=faults)
 
     @app.exception_handler(HTTPException)
     async def pass_on(request: Request, error: HTTPException) -> JSONResponse:
