@@ -90,7 +90,7 @@ def list_dead_letters(
 
 
 def retry(task: str, words: str | None) -> Statement[TaskId]:
-    if words is not None and not (words.strip() and is_text(words)):
+    if words is not None and not (words.strip(" \t\r\n") and is_text(words)):
         raise InvalidInput("the input is empty, or holds characters that are no text")
     return Statement(query("retry_task"), {"task": task, "words": words}, value)
 

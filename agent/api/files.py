@@ -7,13 +7,12 @@ from urllib.parse import quote
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Response
-from pydantic import AfterValidator
+from pydantic import BeforeValidator
 
 from agent.api.answers import File
 from agent.api.caller import Asking, Store, find_session
-from agent.api.door import SLASH
 from agent.api.page import Cursor, Limit, Listing, Page
-from agent.api.words import SessionIn
+from agent.api.words import TEXT, SessionIn, with_slashes
 from store import files
 from store.errors import NotFound
 from store.types import FileRow
@@ -22,7 +21,7 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["files"])
 
 FILES = Listing("files", str)
 
-FilePath = Annotated[str, Path(min_length=1, max_length=4096), AfterValidator(lambda given: given.replace(SLASH, "/"))]
+FilePath = Annotated[str, Path(min_length=1, max_length=4096, pattern=TEXT), BeforeValidator(with_slashes)]
 
 
 @router.get("", response_model=Page[File])

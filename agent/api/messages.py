@@ -11,10 +11,10 @@ from agent.api.answers import Accepted, ChatMessage
 from agent.api.caller import Asking, Store, check_session, find_session, user_for
 from agent.api.keyring import Caller
 from agent.api.page import Cursor, Limit, Listing, Page
-from agent.api.words import IdempotencyKey, Name, Request, SessionIn, Text
+from agent.api.words import IdempotencyKey, Input, Name, Request, SessionIn, Text
 from store import sessions, tasks
 from store.database import Database
-from store.errors import Conflict, InvalidInput, NotFound
+from store.errors import Conflict, NotFound
 from store.types import SaidRow, SessionRow, TaskRow, WhenBusy
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["messages"])
@@ -27,7 +27,7 @@ class NewMessage(Request):
         json_schema_extra={"examples": [{"agent": "support", "input": "Refund order 17", "user": "ana"}]}
     )
 
-    input: Text = Field(min_length=1, description="At most 1 MiB.")
+    input: Input = Field(description="At most 1 MiB, and not only white space.")
     agent: Name | None = Field(None, description="Needed for a new session only.")
     user: Name | None = Field(None, description="On whose behalf; a session belongs to the user of its first message.")
     when_busy: WhenBusy = Field(
@@ -54,7 +54,7 @@ async def send_message(
     made."""
     known = await _known(store, caller, session_id)
     if known is None and body.agent is None:
-        raise InvalidInput(f"there is no session {session_id!r}; name an agent to make it")
+        raise NotFound(f"there is no session {session_id!r}; name an agent to make it")
     user = user_for(caller, body.user if known is None else body.user or known.user_id)
     agent = body.agent or (known.agent if known else "")
     task_id = await store.try_once(

@@ -19,7 +19,12 @@ P = TypeVar("P")
 Limit = Annotated[int, Query(ge=1, le=500, description="At most this many.")]
 Cursor = Annotated[
     str | None,
-    Query(max_length=2000, description="`next` of the page before; leave it out for the first page."),
+    Query(
+        min_length=1,
+        max_length=2000,
+        pattern="^[A-Za-z0-9_-]+$",
+        description="`next` of the page before; leave it out for the first page.",
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Scope
 
 from store.errors import (
@@ -37,6 +38,25 @@ STATUSES: dict[type[PerdureError], int] = {
 }
 
 
+TITLES = {
+    400: "Bad request",
+    401: "Key needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Too slow",
+    409: "Conflict",
+    413: "Too large",
+    415: "Not JSON",
+    422: "Invalid",
+    500: "Unexpected",
+    503: "Unavailable",
+}
+"""Ours, and not Python's, which differ from release to release: a problem's type is made of its title."""
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
 class Fault(BaseModel):
     """One thing that is wrong with a request."""
 
@@ -52,7 +72,7 @@ class Problem(BaseModel):
             "examples": [
                 {
                     "type": "urn:perdure:problem:not-found",
-                    "title": "Not Found",
+                    "title": "Not found",
                     "status": 404,
                     "detail": "There is no session 'acme-17'.",
                     "instance": "/v1/sessions/acme-17",
@@ -79,7 +99,7 @@ def answer(
     headers: Mapping[str, str] | None = None,
     errors: list[Fault] | None = None,
 ) -> JSONResponse:
-    title = HTTPStatus(status).phrase
+    title = TITLES.get(status) or HTTPStatus(status).phrase
     problem = Problem(
         type=f"urn:perdure:problem:{title.lower().replace(' ', '-')}",
         title=title,
@@ -106,16 +126,18 @@ def add_to(app: FastAPI) -> None:
             Fault(where=readable(".".join(str(part) for part in each["loc"])), what=readable(each["msg"]))
             for each in error.errors()[:20]
         ]
-        return answer(request.scope, 422, "; ".join(f"{each.where}: {each.what}" for each in faults[:3]), errors=faults)
+        named = "; ".join(f"{each.where}: {each.what}" for each in faults[:3])
+        return answer(request.scope, 422, f"not as described: {named}", errors=faults)
 
     @app.exception_handler(HTTPException)
     async def pass_on(request: Request, error: HTTPException) -> JSONResponse:
-        detail = str(error.detail)
+        detail, headers = str(error.detail), error.headers
         if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
             detail = "Nothing is served at this path; /openapi.json lists what is"
         elif error.status_code == 405:
             detail = f"{request.method} is not offered at this path"
-        return answer(request.scope, error.status_code, detail, headers=error.headers)
+            headers = {"Allow": ", ".join(_offered(app, request))}
+        return answer(request.scope, error.status_code, detail, headers=headers)
 
 
 def describe(schema: dict[str, Any]) -> None:
@@ -127,7 +149,7 @@ def describe(schema: dict[str, Any]) -> None:
             responses.pop("422", None)
             if path.startswith("/v1/"):
                 for status in _expected(path, method):
-                    responses[status] = {"description": HTTPStatus(int(status)).phrase, "content": content}
+                    responses[status] = {"description": TITLES[int(status)], "content": content}
             responses["default"] = {"description": "What went wrong, if anything did.", "content": content}
     components = schema.setdefault("components", {}).setdefault("schemas", {})
     components.pop("HTTPValidationError", None)
@@ -135,6 +157,16 @@ def describe(schema: dict[str, Any]) -> None:
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     components.update(problem.pop("$defs", {}))
     components["Problem"] = problem
+
+
+def _offered(app: FastAPI, request: Request) -> list[str]:
+    """All methods of a path, of which each may have a route of its own."""
+
+    def is_served(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in app.router.routes)
+
+    return [method for method in METHODS if is_served(method)]
 
 
 def _expected(path: str, method: str) -> list[str]:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 from agent.api.answers import Effect, Session
 from agent.api.caller import Asking, Store, check_session, find_session, user_for
 from agent.api.page import Cursor, Limit, Listing, Page
-from agent.api.words import LARGEST_PLACE, IdempotencyKey, Name, Note, Place, Request, SessionIn, check_word
+from agent.api.words import LARGEST_PLACE, TEXT, IdempotencyKey, Name, Note, Place, Request, SessionIn, Word
 from store import sessions
 from store.types import SessionRow, SessionState
 
@@ -53,7 +53,9 @@ class TakeOver(Request):
     person: Name | None = None
 
 
-@router.post("", status_code=201, response_model=Session)
+@router.post(
+    "", status_code=201, response_model=Session, responses={200: {"model": Session, "description": "It was there."}}
+)
 async def make_session(
     body: NewSession, caller: Asking, store: Store, response: Response, key: IdempotencyKey = None
 ) -> SessionRow:
@@ -70,10 +72,12 @@ async def make_session(
 async def list_sessions(
     caller: Asking,
     store: Store,
-    user: Annotated[str | None, Query(max_length=200)] = None,
-    agent: Annotated[str | None, Query(max_length=200)] = None,
+    user: Word = None,
+    agent: Word = None,
     state: SessionState | None = None,
-    text: Annotated[str | None, Query(max_length=1000, description="In titles, or in what was said.")] = None,
+    text: Annotated[
+        str | None, Query(max_length=1000, pattern=TEXT, description="In titles, or in what was said.")
+    ] = None,
     order: Annotated[
         Literal["activity", "birth"],
         Query(description="Last active first; or newest first, an order in which nothing moves while you page."),
@@ -84,10 +88,10 @@ async def list_sessions(
     """List the sessions you may see."""
     listing = BY_ACTIVITY if order == "activity" else BY_BIRTH
     wanted = sessions.list_sessions(
-        user=user_for(caller, check_word(user)),
-        agent=check_word(agent),
+        user=user_for(caller, user),
+        agent=agent,
         state=state,
-        words=check_word(text),
+        words=text,
         by_birth=order == "birth",
         after=listing.after(cursor),
         limit=limit + 1,

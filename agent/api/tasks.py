@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from agent.api.answers import Decided, Question, Step, Task
 from agent.api.caller import Asking, Store, check_task, find_session, find_task, user_for
 from agent.api.page import Cursor, Limit, Listing, Page
-from agent.api.words import Data, Name, Note, Request, SessionIn, TaskIn, Text, check_word
+from agent.api.words import Data, Input, Name, Note, Request, SessionIn, TaskIn, Text, Word
 from store import supervision, tasks
 from store.database import Database
 from store.types import Decision, TaskRow, TaskStatus
@@ -45,7 +45,7 @@ class Reason(Request):
 
 
 class Again(Request):
-    input: Text | None = Field(None, description="Other words; a new task then takes its place.")
+    input: Input | None = Field(None, description="Other words; a new task then takes its place.")
 
 
 @router.get("/tasks", response_model=Page[Task])
@@ -53,12 +53,12 @@ async def list_tasks(
     caller: Asking,
     store: Store,
     status: TaskStatus | None = None,
-    user: Annotated[str | None, Query(max_length=200)] = None,
+    user: Word = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
     """List tasks, newest first."""
-    whose = user_for(caller, check_word(user))
+    whose = user_for(caller, user)
     rows = await store.try_once(tasks.list_tasks(status=status, user=whose, limit=limit + 1, after=TASKS.after(cursor)))
     return TASKS.page(rows, limit, _place)
 
@@ -84,12 +84,12 @@ async def list_tasks_of_session(
 async def list_questions(
     caller: Asking,
     store: Store,
-    user: Annotated[str | None, Query(max_length=200)] = None,
+    user: Word = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
     """List calls that wait for a person, oldest first."""
-    whose = user_for(caller, check_word(user))
+    whose = user_for(caller, user)
     rows = await store.try_once(tasks.list_questions(user=whose, limit=limit + 1, after=QUESTIONS.after(cursor)))
     return QUESTIONS.page(rows, limit, lambda row: (row.requested_at, row.task_id, row.call_id))
 

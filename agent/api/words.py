@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Header, Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from fastapi import Header, Path, Query
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from agent.api.door import SLASH
-from store.errors import InvalidInput
 from store.plain import is_text, readable
 from store.types import Json
 
-LARGEST_PLACE = 2**63 - 1
+LARGEST_PLACE = 2**53 - 1
+"""The largest whole number that every JSON reader reads as it is."""
+
+# What a body or a path must look like, said in the description too. The checks after them also know of halves of
+# surrogate pairs, for which patterns have no words.
+TEXT = r"^[^\x00]*$"
+SPOKEN = r"^[^\x00]*[^\x00 \t\r\n][^\x00]*$"
+NAME = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 
 def _text(given: str) -> str:
@@ -21,14 +27,8 @@ def _text(given: str) -> str:
     return given
 
 
-def _name(given: str) -> str:
-    if any(ord(each) < 32 or 127 <= ord(each) < 160 for each in _text(given)):
-        raise ValueError("holds control characters")
-    return given
-
-
-def _id(given: str) -> str:
-    return _name(given.replace(SLASH, "/"))
+def with_slashes(given: str) -> str:
+    return given.replace(SLASH, "/")
 
 
 def _data(given: dict[str, Json]) -> dict[str, Json]:
@@ -37,24 +37,29 @@ def _data(given: dict[str, Json]) -> dict[str, Json]:
     return given
 
 
-Text = Annotated[str, AfterValidator(_text)]
-Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_name)]
-Note = Annotated[str, Field(max_length=4000), AfterValidator(_text)]
+def _whole(given: object) -> object:
+    """42.0 is a whole number in JSON, and "42" is none."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Input = Annotated[str, Field(pattern=SPOKEN), AfterValidator(_text)]
+Text = Annotated[str, Field(pattern=TEXT), AfterValidator(_text)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=NAME), AfterValidator(_text)]
+Note = Annotated[str, Field(max_length=4000, pattern=TEXT), AfterValidator(_text)]
+Word = Annotated[str | None, Query(max_length=200, pattern=TEXT)]
 Data = Annotated[dict[str, Any], AfterValidator(_data)]
-Place = Annotated[int, Field(ge=0, le=LARGEST_PLACE, strict=True)]
+Place = Annotated[int, Field(ge=0, le=LARGEST_PLACE, strict=True), BeforeValidator(_whole)]
 
 SessionIn = Annotated[
     str,
-    Path(min_length=1, max_length=200, description="A session's id; a slash in it is written %2F."),
-    AfterValidator(_id),
+    Path(min_length=1, max_length=200, pattern=NAME, description="A session's id; a slash in it is written %2F."),
+    BeforeValidator(with_slashes),
 ]
-TaskIn = Annotated[str, Path(min_length=1, max_length=200, description="A task's id."), AfterValidator(_id)]
-
-
-def _idempotency(given: str | None) -> str | None:
-    if given is not None and not (given.isascii() and given.isprintable()):
-        raise ValueError("has printable ASCII characters only")
-    return given
+TaskIn = Annotated[
+    str,
+    Path(min_length=1, max_length=200, pattern=NAME, description="A task's id."),
+    BeforeValidator(with_slashes),
+]
 
 
 IdempotencyKey = Annotated[
@@ -63,9 +68,9 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=500,
+        pattern=r"^[\x20-\x7e]+$",
         description="The same key again gives the same answer, and nothing happens twice.",
     ),
-    AfterValidator(_idempotency),
 ]
 
 
@@ -73,10 +78,3 @@ class Request(BaseModel):
     """A body. What it does not know it refuses, so that a misspelt word does not pass unseen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def check_word(given: str | None) -> str | None:
-    """A word of a query string."""
-    if given is not None and not is_text(given):
-        raise InvalidInput("the query holds characters that are no text")
-    return given

@@ -66,7 +66,7 @@ def test_a_session_without_a_title_is_called_after_its_first_message(http: httpx
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({"input": "hi"}, 422),
+        ({"input": "hi"}, 404),
         ({"agent": "nobody", "input": "hi"}, 404),
         ({"agent": "echo", "input": ""}, 422),
         ({"agent": "echo", "input": " \n"}, 422),
@@ -315,7 +315,7 @@ def test_unknown_paths_and_methods_are_problems(http: httpx.Client) -> None:
     assert (nowhere.status_code, nowhere.headers["content-type"]) == (404, "application/problem+json")
     refused = http.put("/v1/sessions")
     assert (refused.status_code, refused.headers["content-type"]) == (405, "application/problem+json")
-    assert refused.headers["allow"]
+    assert refused.headers["allow"] == "GET, POST"
     assert refused.json()["request_id"] == refused.headers["x-request-id"]
 
 

@@ -68,25 +68,15 @@ def test_from_the_first_key_on_every_call_needs_one(served: Served, client: Agen
 
 
 @pytest.mark.usefixtures("brief_memory")
-@pytest.mark.parametrize(
-    "given",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer wrong",
-        "Bearer pdk_wrong",
-        "Basic b3BzOm9wcw==",
-        "bearer  x",
-        "Bearer \xff",
-        "x" * 5000,
-    ],
-)
-def test_a_wrong_key_opens_nothing(served: Served, client: AgentClient, given: str) -> None:
-    client.make_key("ops")
+def test_a_wrong_key_opens_nothing(served: Served, client: AgentClient) -> None:
+    right = client.make_key("ops")
     with served.client() as stranger:
-        refused = stranger.get("/v1/sessions", headers=[(b"Authorization", given.encode("latin-1"))])
-        assert refused.status_code == 401
+        for given in (
+            "", "Bearer", "Bearer wrong", "Bearer pdk_wrong", f"Bearer {right}x", f"Bearer {right[:-1]}",
+            f"Basic {right}", right, "Basic b3BzOm9wcw==", "bearer  x", "Bearer \xff", "x" * 5000,
+        ):  # fmt: skip
+            refused = stranger.get("/v1/sessions", headers=[(b"Authorization", given.encode("latin-1"))])
+            assert refused.status_code == 401, given
 
 
 def test_the_keys_of_the_environment_open_everything(url: str) -> None:
@@ -285,12 +275,12 @@ def test_behind_https_the_cookie_is_for_https_only(url: str) -> None:
         assert "Secure" in answer.headers["set-cookie"]
 
 
-@pytest.mark.parametrize("body", [b"", b"key=", b"key=wrong", b'{"key": 7}', b"\xff\xfe", b"key=" + b"x" * 5000])
-def test_a_wrong_key_signs_nobody_in(url: str, body: bytes) -> None:
+def test_a_wrong_key_signs_nobody_in(url: str) -> None:
     with serving(url, keys=("k",)) as made, made.client() as browser:
-        for kind in ("application/x-www-form-urlencoded", "application/json"):
-            answer = browser.post("/console/sign-in", content=body, headers={"Content-Type": kind})
-            assert answer.status_code in (401, 422) and "set-cookie" not in answer.headers
+        for body in (b"", b"key=", b"key=wrong", b'{"key": 7}', b"\xff\xfe", b"key=" + b"x" * 5000):
+            for kind in ("application/x-www-form-urlencoded", "application/json"):
+                answer = browser.post("/console/sign-in", content=body, headers={"Content-Type": kind})
+                assert answer.status_code in (401, 422) and "set-cookie" not in answer.headers, body
 
 
 def test_a_cookie_never_stands_in_for_a_wrong_key(signed_in: Callable[..., httpx.Client]) -> None:
