@@ -69,6 +69,8 @@ class Execution:
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_recovering: bool = False
     steers: tuple[Steer, ...] = ()
+    owed: list[PersonDecision] = field(default_factory=list[PersonDecision])
+    """Decisions made for tasks that this one replaces, and not used yet."""
     folder: Folder | None = None
     """The session's files, once they are what the manifest says."""
 

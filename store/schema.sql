@@ -161,8 +161,13 @@ CREATE TABLE agent.approvals (
     decided_at      timestamptz,
     kind text NOT NULL DEFAULT 'approval' CHECK (kind IN ('approval', 'question')),
     edited jsonb,
+    honoured_by text,
+    honoured_as text,
     PRIMARY KEY (task_id, call_id)
 );
+
+-- A decision that outlived the task it was made for: by which later task it was used, and for which of its calls.
+CREATE INDEX approvals_honoured ON agent.approvals (honoured_by) WHERE honoured_by IS NOT NULL;
 
 CREATE TABLE agent.workers (
     worker_id    text PRIMARY KEY,
@@ -553,6 +558,7 @@ BEGIN
             SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note, 'kind', a.kind,
                 'arguments', arguments, 'edited', edited, 'idempotency_key', idempotency_key) ORDER BY call_id)
             FROM agent.approvals a WHERE a.task_id = opened.continues), '[]'),
+        'owed', CASE WHEN opened.continues IS NULL THEN '[]' ELSE agent.owed(task) END,
         'compaction', agent.last_compaction(opened.session_id), 'control', opened.control,
         'steers', agent.steers_of(task));
 END $$;
@@ -720,6 +726,42 @@ BEGIN
     END IF;
     SELECT task_id INTO following FROM agent.tasks WHERE continues = task;
     RETURN following;
+END $$;
+
+-- What people decided for a task that was replaced before it used it, as the task now in its line may: an approval
+-- whose call never began, a denial or an answer. The same at every opening of the task.
+CREATE FUNCTION agent.owed(task text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE line AS (
+        SELECT t.task_id, t.continues, t.kind, false AS is_replaced FROM agent.tasks t WHERE t.task_id = task
+        UNION ALL
+        SELECT p.task_id, p.continues, p.kind, l.kind = 'replacement'
+        FROM line l JOIN agent.tasks p ON p.task_id = l.continues)
+    SELECT coalesce(jsonb_agg(jsonb_build_object('asked_by', a.task_id, 'call_id', a.call_id, 'tool', a.tool,
+            'decision', a.decision, 'note', a.note, 'kind', a.kind, 'arguments', a.arguments, 'edited', a.edited,
+            'idempotency_key', a.idempotency_key, 'honoured_as', a.honoured_as) ORDER BY a.requested_at, a.call_id), '[]')
+    FROM line l JOIN agent.approvals a ON a.task_id = l.continues
+    WHERE l.kind = 'continuation' AND l.is_replaced AND a.decision IS NOT NULL
+      AND (a.honoured_by IS NULL OR a.honoured_by = task)
+      AND NOT EXISTS (SELECT 1 FROM agent.effects e
+                      WHERE e.idempotency_key = a.idempotency_key AND e.task_id NOT IN (a.task_id, task))
+      AND NOT EXISTS (SELECT 1 FROM line b JOIN dbos.operation_outputs o ON o.workflow_uuid = b.task_id
+                      WHERE b.task_id NOT IN (a.task_id, task) AND o.function_name = 'tool.' || a.tool
+                        AND agent.as_json(o.output)->>'idempotency_key' = a.idempotency_key)
+$$;
+
+-- A decision made for an earlier task is used by a call of this one, and by no other.
+CREATE FUNCTION agent.honour(task text, owner text, asked_by text, asked_call text, by_call text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    used agent.approvals%ROWTYPE;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    UPDATE agent.approvals a SET honoured_by = task, honoured_as = by_call
+    WHERE a.task_id = asked_by AND a.call_id = asked_call AND a.honoured_by IS NULL RETURNING * INTO used;
+    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM agent.append_event(used.session_id, task, 'approval.honoured', jsonb_build_object('call_id', by_call,
+        'tool', used.tool, 'decision', used.decision, 'asked_by', asked_by, 'asked_call', asked_call));
 END $$;
 
 -- Declares silent or provably gone workers dead and frees what they ran, whoever left it. One adopter at a time.
@@ -1327,6 +1369,7 @@ BEGIN
     UPDATE agent.tasks SET outcome = 'cancelled', finished_at = coalesce(finished_at, clock_timestamp()), error = why
     WHERE task_id = task RETURNING * INTO old;
     UPDATE dbos.workflow_status SET status = 'CANCELLED', owner_xid = NULL WHERE workflow_uuid = task;
+    UPDATE agent.approvals SET honoured_by = NULL, honoured_as = NULL WHERE honoured_by = task;
     INSERT INTO agent.tasks (task_id, session_id, agent, user_id, seq, kind, continues, input)
     VALUES (gen_random_uuid()::text, old.session_id, old.agent, old.user_id, old.seq, 'replacement', task,
         coalesce(words, old.input))
