@@ -30,7 +30,7 @@ from agent.desk import Space, lent
 from agent.notebook import NAMES, notebook
 from agent.people import NAMES as PEOPLE
 from agent.people import people
-from agent.recorder import Execution, WrongCall, current, fenced, heed, is_recording, lost, record
+from agent.recorder import Execution, WrongCall, current, fenced, heed, is_recording, look_up, lost, record
 from agent.request import Budget, FittedRequests
 from agent.serializer import pack, unpack
 from agent.space import NAMES as FILE_TOOLS
@@ -183,6 +183,7 @@ class RecordedTools(AbstractCapability[Any]):
             await self._pass_breaker(execution, made)
             match _policy(ctx, tool_def):
                 case Pure():
+                    await look_up(self.terms.database, execution)
                     done = await call_pure(made, execute)
                 case Effect() as policy:
                     done = await self._effect(execution, made, policy, ctx, args, execute)

@@ -11,6 +11,7 @@ from functools import partial
 
 from agent import engine, process
 from agent.breaker import ToolBreakers
+from agent.ear import Ear
 from agent.isolation import Isolator
 from agent.log import log
 from store import continuity, sessions, supervision, tasks, workers
@@ -94,6 +95,7 @@ class Supervisor:
         self._agents = agents
         self._beat_seconds = beat_seconds
         self._heart = Heart(database.url, self.worker, beat_seconds)
+        self._ear = Ear(database.url)
         self._neighbours: list[WorkerRow] = []
         self._is_cut_off = False
         self._tended = 0.0
@@ -120,6 +122,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._heart.start()
+        self._ear.start()
         if self.is_isolated:
             return  # whoever is on trial judges nobody
         self._loop = asyncio.create_task(self._run(), name="perdure-supervisor")
@@ -129,6 +132,7 @@ class Supervisor:
             self._loop.cancel()
             await asyncio.wait({self._loop})
         await asyncio.to_thread(self._heart.stop)
+        await asyncio.to_thread(self._ear.stop)
 
     def stop_trials(self) -> None:
         """Those on trial are stopped as planned, beside what runs here."""

@@ -1028,6 +1028,20 @@ LANGUAGE sql STABLE AS $$
     FROM agent.tasks t JOIN agent.sessions s USING (session_id) WHERE t.task_id = task
 $$;
 
+-- Whoever runs a task of the session is told that something is asked of it (see agent.wanted).
+CREATE FUNCTION agent.call_worker() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('perdure_wish', NEW.session_id);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER wish AFTER UPDATE OF mode ON agent.sessions
+    FOR EACH ROW WHEN (NEW.mode = 'paused') EXECUTE FUNCTION agent.call_worker();
+
+CREATE TRIGGER wish AFTER UPDATE OF control ON agent.tasks
+    FOR EACH ROW WHEN (NEW.control IS NOT NULL) EXECUTE FUNCTION agent.call_worker();
+
 -- Words for a task, in the order they came.
 CREATE FUNCTION agent.steers_of(task text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$

@@ -516,6 +516,8 @@ def write_companion(prompt: str, results: list[Any]) -> list[Part]:
             return say(f"back: {results[0].content}") if results else [call("hand_over", reason="too hard")]
         case ["risk", *_]:
             return say(str(results[0].content)) if results else [call("risk", amount=1000)]
+        case ["peek", *_]:
+            return say(f"{prompt}: done") if results else [call("peek", n=n) for n in range(3)]
         case ["plan", *what]:
             steps = [{"title": "x", "status": "active"}]
             return say("planned") if results else [call("update_plan", goal=f"goal {' '.join(what)}", steps=steps)]
@@ -563,6 +565,20 @@ async def pass_now() -> str:
 async def note_it() -> str:
     ran("note")
     return "noted"
+
+
+@companion.tool_plain(sequential=True)
+@pure
+async def peek(n: int) -> str:
+    """The first waits at the gate, and says when it hears that something is asked of its task."""
+    ran(f"peek {n}")
+    execution, has_heard = current.get(), False
+    while n == 0 and not (folder() / "open").exists():
+        if execution is not None and execution.is_called and not has_heard:
+            has_heard = True
+            note("heard", {"task": this_task()})
+        await asyncio.sleep(0.02)
+    return "seen"
 
 
 @companion.tool_plain(requires_approval=True)

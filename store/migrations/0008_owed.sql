@@ -7,6 +7,20 @@ ALTER TABLE agent.approvals ADD COLUMN honoured_by text, ADD COLUMN honoured_as 
 -- A decision that outlived the task it was made for: by which later task it was used, and for which of its calls.
 CREATE INDEX approvals_honoured ON agent.approvals (honoured_by) WHERE honoured_by IS NOT NULL;
 
+-- Whoever runs a task of the session is told that something is asked of it (see agent.wanted).
+CREATE FUNCTION agent.call_worker() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('perdure_wish', NEW.session_id);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER wish AFTER UPDATE OF mode ON agent.sessions
+    FOR EACH ROW WHEN (NEW.mode = 'paused') EXECUTE FUNCTION agent.call_worker();
+
+CREATE TRIGGER wish AFTER UPDATE OF control ON agent.tasks
+    FOR EACH ROW WHEN (NEW.control IS NOT NULL) EXECUTE FUNCTION agent.call_worker();
+
 -- What people decided for a task that was replaced before it used it, as the task now in its line may: an approval
 -- whose call never began, a denial or an answer. The same at every opening of the task.
 CREATE FUNCTION agent.owed(task text) RETURNS jsonb
