@@ -174,6 +174,30 @@ def test_two_sessions_never_see_each_others_files(client: AgentClient, hire: Hir
     assert len(os.listdir(tmp_path / "workspaces")) == len(sessions) + 2
 
 
+def test_directories_of_deleted_sessions_are_removed_and_nothing_else(
+    client: AgentClient, hire: Hire, tmp_path: Path
+) -> None:
+    first = hire(AGENT)
+    for session in ("kept", "gone"):
+        answers(ask(client, session, write("a/b.txt", session)))
+    base, outside = tmp_path / "workspaces", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.txt").write_text("secret")
+    (base / folder_name("gone") / "a" / "link").symlink_to(outside)
+    (base / folder_name("a link")).symlink_to(outside)
+    (base / "mine").mkdir()
+    first.stop()
+    client.delete_session("gone")
+    hire(AGENT)
+    eventually(lambda: not os.path.lexists(base / folder_name("a link")))
+    eventually(lambda: not (base / folder_name("gone")).exists())
+    assert set(os.listdir(base)) == {".incoming", ".index", "mine", folder_name("kept")}
+    assert os.listdir(base / ".index") == [folder_name("kept")]
+    assert files_in(tmp_path, "kept") == {"a/b.txt": b"kept"}
+    assert {file.name: file.read_text() for file in outside.iterdir()} == {"b.txt": "secret"}
+    assert answers(ask(client, "gone", ("list_files", {}))) == ["there are no files"], "the name can be used again"
+
+
 def test_only_what_changed_is_stored(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:
     hire(AGENT, context_window=WIDE)
     content = {"big": "x", "mb": 1}
