@@ -75,8 +75,7 @@ class Desk:
 
     async def read(self, path: str) -> bytes:
         parts_of(path)
-        if path not in self.folder.files:
-            raise NotFound(f"There is no file {path!a}{self._hint(path)}; list_files shows what there is.")
+        self._check_known(path)
         return await self._undisturbed(lambda: self.folder.read(path))
 
     async def write(self, path: str, text: str) -> int:
@@ -87,14 +86,36 @@ class Desk:
 
     async def edit(self, path: str, old: str, new: str) -> None:
         """Safe to repeat: Postgres knows a change that this very call has made by its key."""
-        parts_of(path)
-        finding = files.find_change(self.execution.task.session_id, path, key=idempotency_key())
-        if await self.space.database.run(finding):
+        if await self._has_changed(path):
             return
         text = as_text(await self.read(path))
         if text is None:
             raise InvalidInput(f"{path} is binary and cannot be edited; write_file replaces it.")
         await self._save(path, as_bytes(replaced(path, text, old, new)))
+
+    async def delete(self, path: str) -> None:
+        """Safe to repeat: as for an edit, so that a second run does not miss what the first one removed."""
+        if await self._has_changed(path):
+            return
+        self._check_known(path)
+        task = self.execution.task.task_id
+        removing = files.remove_file(task, self.execution.owner, path, key=idempotency_key())
+        await fenced(self.space.database, removing, task)
+        del self.folder.files[path]
+        try:
+            await in_thread(self.folder.drop, path)
+        except Foreign:
+            await self.restore(is_trusting=False)
+
+    async def _has_changed(self, path: str) -> bool:
+        """Whether this very call has changed the file already, before a crash."""
+        parts_of(path)
+        finding = files.find_change(self.execution.task.session_id, path, key=idempotency_key())
+        return await self.space.database.run(finding)
+
+    def _check_known(self, path: str) -> None:
+        if path not in self.folder.files:
+            raise NotFound(f"There is no file {path!a}{self._hint(path)}; list_files shows what there is.")
 
     async def _save(self, path: str, content: bytes) -> None:
         parts_of(path)
@@ -119,7 +140,8 @@ class Desk:
         if others + size > self.space.session_bytes:
             raise TooLarge(
                 f"{path} would have {size} bytes, and the workspace has room for"
-                f" {self.space.session_bytes - others} of {self.space.session_bytes}; make this or other files smaller."
+                f" {self.space.session_bytes - others} of {self.space.session_bytes};"
+                " make this or other files smaller, or delete some."
             )
 
     def _hint(self, path: str) -> str:

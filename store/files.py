@@ -58,6 +58,11 @@ def save_file(task: TaskId, owner: OwnerToken, file: FileRow, data: bytes, *, ke
     )  # fmt: skip
 
 
+def remove_file(task: TaskId, owner: OwnerToken, path: str, *, key: str) -> Statement[bool]:
+    gone = {"sha256": None, "size": None, "data": None}
+    return Statement(query("save_file"), {"task": task, "owner": owner, "path": path, "key": key, **gone}, value)
+
+
 def read_manifest(session: SessionId | str) -> Statement[list[FileRow]]:
     return Statement(query("read_manifest"), {"session": session}, all_of(FileRow))
 

@@ -143,6 +143,62 @@ def test_a_worker_on_an_empty_machine_goes_on_with_the_files_as_they_were(
     assert handoff.exam_score == 1.0
 
 
+@pytest.mark.parametrize("moment", ["before the transaction", "after the transaction"])
+def test_a_file_is_deleted_once_whatever_dies_and_is_gone_on_every_machine(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire, tmp_path: Path, moment: str
+) -> None:
+    doomed = hire(AGENT)
+    answers(ask(client, "s-1", write("a/b/c.txt", "c"), write("a/d.txt", "d"), write("e/f.txt", "f")))
+    assert answers(ask(client, "s-1", ("delete_file", {"path": "e/f.txt"}), ("list_files", {}))) == [
+        "deleted e/f.txt", "a/b/c.txt (1 bytes)\na/d.txt (1 bytes)",
+    ]  # fmt: skip
+    root = tmp_path / "workspaces" / folder_name("s-1")
+    assert not (root / "e").exists(), "nor an empty folder"
+    (place.folder / "die").write_text(moment)
+    task = ask(client, "s-1", ("delete_file", {"path": "a/b/c.txt"}), ("delete_file", {"path": "a/b/c.txt"}))
+    assert doomed.process.wait(60) == -9
+    assert files_in(tmp_path, "s-1") == {"a/b/c.txt": b"c", "a/d.txt": b"d"}
+    home = tmp_path / "elsewhere"
+    hire(AGENT, home=home)
+    done, missing = answers(task)
+    assert done == "deleted a/b/c.txt"
+    assert "There is no file 'a/b/c.txt'" in missing, "another call is another matter"
+    assert files_in(home, "s-1") == {"a/d.txt": b"d"}
+    assert digests(files_in(home, "s-1")) == manifest(db, "s-1")
+    saved = [event for event in client.session("s-1").events() if event.kind == "workspace.saved"]
+    assert [event.data["path"] for event in saved if event.data["removed"]] == ["e/f.txt", "a/b/c.txt"]
+    client.fork("s-1", at=saved[2].seq, session="before")
+    client.fork("s-1", session="after")
+    client.rewind("s-1", to=saved[3].seq)
+    expected = {"before": {"a/b/c.txt", "a/d.txt", "e/f.txt"}, "after": {"a/d.txt"}, "s-1": {"a/b/c.txt", "a/d.txt"}}
+    for session, paths in expected.items():
+        answers(ask(client, session, ("list_files", {})))
+        assert set(files_in(home, session)) == paths == set(manifest(db, session)), session
+
+
+def test_a_link_planted_where_a_file_is_deleted_is_not_followed(
+    client: AgentClient, hire: Hire, tmp_path: Path
+) -> None:
+    hire(AGENT)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.txt").write_text("secret")
+    calls = [
+        write("a/b.txt", "hello"),
+        write("c.txt", "sea"),
+        ("plant", {"path": "a"}),
+        ("delete_file", {"path": "a/b.txt"}),
+        ("plant", {"path": "c.txt"}),
+        ("delete_file", {"path": "c.txt"}),
+        ("delete_file", {"path": "../outside/b.txt"}),
+    ]
+    *_, first, _, second, third = answers(ask(client, "s-1", *calls))
+    assert (first, second) == ("deleted a/b.txt", "deleted c.txt")
+    assert "no way out of the directory" in third
+    assert os.listdir(tmp_path / "workspaces" / folder_name("s-1")) == []
+    assert {file.name: file.read_text() for file in outside.iterdir()} == {"b.txt": "secret"}
+
+
 def test_a_file_larger_than_the_window_can_be_written_and_read(client: AgentClient, hire: Hire, tmp_path: Path) -> None:
     hire(AGENT)
     calls = [write("big.txt", {"big": "x", "mb": 5}), ("read_file", {"path": "big.txt", "from_line": 81920})]
