@@ -7,7 +7,7 @@ says, so that a crash in between, another worker or another machine make no diff
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ from agent.tools import idempotency_key
 from agent.watch import beat
 from store import files
 from store.database import Database
-from store.errors import InvalidInput, NotFound, Refused, TooLarge
+from store.errors import InvalidInput, NotFound, Refused, TooLarge, Unusable
+from store.types import FileRow
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class Desk:
         """The directory is exactly what the manifest says."""
         database, folder = self.space.database, self.folder
         rows = await database.run(files.read_manifest(self.execution.task.session_id))
+        check_paths(rows)
         folder.files = {row.path: row for row in rows}
         for file in await in_thread(partial(folder.survey, is_trusting=is_trusting)):
             data = await database.run(files.read_blob(file))
@@ -155,6 +157,15 @@ class Desk:
         except Foreign:
             await self.restore(is_trusting=False)
             return await in_thread(act)
+
+
+def check_paths(rows: Sequence[FileRow]) -> None:
+    """Nothing is restored when the manifest names what can be no file, which only SQL can have put there."""
+    for row in rows:
+        try:
+            parts_of(row.path)
+        except InvalidInput as problem:
+            raise Unusable(f"The files of this session cannot be restored. {problem}") from None
 
 
 @asynccontextmanager

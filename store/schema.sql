@@ -321,11 +321,13 @@ CREATE INDEX steers_by_task ON agent.steers (task_id);
 
 CREATE UNIQUE INDEX steers_by_key ON agent.steers (session_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- Contents, compressed with zstd. `size` is that of the content itself.
+-- Contents, compressed with zstd. `size` is that of the content itself. What came with a document is not verified, for
+-- Postgres cannot unpack it: readers check the hash, and the first task that saves the same content puts its own there.
 CREATE TABLE agent.blobs (
     sha256 bytea PRIMARY KEY CHECK (length(sha256) = 32),
     size   integer NOT NULL,
-    data   bytea NOT NULL
+    data   bytea NOT NULL,
+    is_verified boolean NOT NULL DEFAULT true
 );
 
 -- One row per change of a file, only ever appended; `seq` is that of its event in the journal, and no content means
@@ -1975,6 +1977,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- A session from a document: idle, with its conversation, its checkpoint and its journal. Its tasks get new ids.
+-- Whether files are what they say is checked by `perdure import` and the client before, and else when they are restored.
 CREATE FUNCTION agent.import_session(document jsonb, new_session text, new_user text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -2018,8 +2021,8 @@ BEGIN
     IF document->'checkpoint' ? 'goal' THEN PERFORM agent.keep_checkpoint(heir, document->'checkpoint'); END IF;
     IF document ? 'files' THEN
         PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
-        INSERT INTO agent.blobs (sha256, size, data)
-        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64')
+        INSERT INTO agent.blobs (sha256, size, data, is_verified)
+        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64'), false
         FROM jsonb_array_elements(document->'files') f ON CONFLICT DO NOTHING;
         INSERT INTO agent.files (session_id, path, seq, sha256, size)
         SELECT heir, f->>'path', greatest(last, 1), decode(f->>'sha256', 'hex'), (f->>'size')::integer
@@ -2054,7 +2057,9 @@ BEGIN
         'removed', save_file.sha256 IS NULL));
     IF save_file.sha256 IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
-        INSERT INTO agent.blobs VALUES (save_file.sha256, save_file.size, save_file.data) ON CONFLICT DO NOTHING;
+        INSERT INTO agent.blobs AS b VALUES (save_file.sha256, save_file.size, save_file.data)
+        ON CONFLICT ON CONSTRAINT blobs_pkey DO UPDATE SET size = excluded.size, data = excluded.data, is_verified = true
+        WHERE NOT b.is_verified;
     END IF;
     INSERT INTO agent.files VALUES (of_session, save_file.path, place, save_file.sha256, coalesce(save_file.size, 0),
         task, save_file.key);

@@ -21,6 +21,10 @@ CREATE TRIGGER wish AFTER UPDATE OF mode ON agent.sessions
 CREATE TRIGGER wish AFTER UPDATE OF control ON agent.tasks
     FOR EACH ROW WHEN (NEW.control IS NOT NULL) EXECUTE FUNCTION agent.call_worker();
 
+-- What came with a document is not verified, for Postgres cannot unpack it: readers check the hash, and the first task
+-- that saves the same content puts its own there.
+ALTER TABLE agent.blobs ADD COLUMN is_verified boolean NOT NULL DEFAULT true;
+
 -- What people decided for a task that was replaced before it used it, as the task now in its line may: an approval
 -- whose call never began, a denial or an answer. The same at every opening of the task.
 CREATE FUNCTION agent.owed(task text) RETURNS jsonb
@@ -123,4 +127,94 @@ BEGIN
         coalesce(words, old.input))
     RETURNING task_id INTO following;
     RETURN following;
+END $$;
+
+-- A file of the task's session has this content, or with none is removed. Says at which event, if that is a change.
+-- Locks: the DBOS row, then the session, then the contents, which agent.sweep_blobs takes last too.
+CREATE OR REPLACE FUNCTION agent.save_file(
+    task text, owner text, path text, sha256 bytea, size integer, data bytea, key text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    of_session text;
+    place      bigint;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    SELECT t.session_id INTO STRICT of_session FROM agent.tasks t WHERE t.task_id = task;
+    IF (SELECT m.sha256 FROM agent.manifest(of_session) m WHERE m.path = save_file.path)
+       IS NOT DISTINCT FROM save_file.sha256 THEN
+        RETURN NULL;
+    END IF;
+    place := agent.append_event(of_session, task, 'workspace.saved', jsonb_build_object(
+        'path', save_file.path, 'size', coalesce(save_file.size, 0), 'sha256', encode(save_file.sha256, 'hex'),
+        'removed', save_file.sha256 IS NULL));
+    IF save_file.sha256 IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
+        INSERT INTO agent.blobs AS b VALUES (save_file.sha256, save_file.size, save_file.data)
+        ON CONFLICT ON CONSTRAINT blobs_pkey DO UPDATE SET size = excluded.size, data = excluded.data, is_verified = true
+        WHERE NOT b.is_verified;
+    END IF;
+    INSERT INTO agent.files VALUES (of_session, save_file.path, place, save_file.sha256, coalesce(save_file.size, 0),
+        task, save_file.key);
+    RETURN place;
+END $$;
+
+-- A session from a document: idle, with its conversation, its checkpoint and its journal. Its tasks get new ids.
+-- Whether files are what they say is checked by `perdure import` and the client before, and else when they are restored.
+CREATE OR REPLACE FUNCTION agent.import_session(document jsonb, new_session text, new_user text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    heir text := coalesce(new_session, document->'session'->>'session_id');
+    ids  jsonb;
+    last bigint;
+BEGIN
+    IF document->>'perdure' IS DISTINCT FROM '1' OR jsonb_typeof(document->'messages') IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'this is no exported session' USING ERRCODE = 'PD400';
+    ELSIF heir IS NULL OR heir = '' OR length(heir) > 200 OR heir ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'a session id has 1 to 200 characters and no control characters' USING ERRCODE = 'PD400';
+    END IF;
+    SELECT coalesce(max((j->>'seq')::bigint), 0) INTO last FROM jsonb_array_elements(document->'journal') j;
+    INSERT INTO agent.sessions (session_id, agent, user_id, title, journal_seq, messages, task_seq)
+    VALUES (heir, document->'session'->>'agent', new_user, left(document->'session'->>'title', 200), last,
+        (SELECT coalesce(max((m->>'position')::integer), 0) FROM jsonb_array_elements(document->'messages') m),
+        jsonb_array_length(document->'tasks')) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is already a session %', quote_literal(heir) USING ERRCODE = 'PD409';
+    END IF;
+    SELECT coalesce(jsonb_object_agg(t->>'task_id', gen_random_uuid()::text), '{}') INTO ids
+    FROM jsonb_array_elements(document->'tasks') t;
+    INSERT INTO agent.tasks (task_id, session_id, agent, user_id, seq, kind, continues, input, outcome, output, error,
+        accepted_at, started_at, finished_at)
+    SELECT ids->>(t.value->>'task_id'), heir, t.value->>'agent', new_user, t.ordinality,
+        CASE WHEN ids ? (t.value->>'continues') THEN t.value->>'kind' ELSE 'input' END, ids->>(t.value->>'continues'),
+        t.value->>'input', CASE t.value->>'outcome' WHEN 'waiting' THEN 'cancelled' ELSE t.value->>'outcome' END,
+        t.value->'output', t.value->>'error', (t.value->>'accepted_at')::timestamptz, (t.value->>'started_at')::timestamptz,
+        (t.value->>'finished_at')::timestamptz
+    FROM jsonb_array_elements(document->'tasks') WITH ORDINALITY t;
+    INSERT INTO agent.messages (session_id, position, task_id, message, seq)
+    SELECT heir, (m->>'position')::integer, ids->>(m->>'task_id'), m->'message', 1
+    FROM jsonb_array_elements(document->'messages') m;
+    INSERT INTO agent.journal (session_id, seq, task_id, kind, data, at)
+    SELECT heir, (j->>'seq')::bigint, coalesce(ids->>(j->>'task_id'), j->>'task_id'), j->>'kind', j->'data',
+        (j->>'at')::timestamptz FROM jsonb_array_elements(document->'journal') j;
+    INSERT INTO agent.compactions (session_id, through, after, task_id, tokens_before, tokens_after, strategy, summary,
+        exam_score, seq)
+    SELECT heir, (document->'compaction'->>'through')::integer, 0, 'imported', 0, 0, 'imported',
+        document->'compaction'->>'summary', 1, 1 WHERE document->'compaction' ? 'through';
+    IF document->'checkpoint' ? 'goal' THEN PERFORM agent.keep_checkpoint(heir, document->'checkpoint'); END IF;
+    IF document ? 'files' THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
+        INSERT INTO agent.blobs (sha256, size, data, is_verified)
+        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64'), false
+        FROM jsonb_array_elements(document->'files') f ON CONFLICT DO NOTHING;
+        INSERT INTO agent.files (session_id, path, seq, sha256, size)
+        SELECT heir, f->>'path', greatest(last, 1), decode(f->>'sha256', 'hex'), (f->>'size')::integer
+        FROM jsonb_array_elements(document->'files') f;
+    END IF;
+    INSERT INTO agent.notices (session_id, kind, body, acknowledged_at, correction)
+    SELECT heir, 'planned', 'Imported with the session.', clock_timestamp(), c
+    FROM jsonb_array_elements_text(coalesce(document->'corrections', '[]')) c;
+    PERFORM agent.append_event(heir, NULL, 'session.imported',
+        jsonb_build_object('from', document->'session'->>'session_id', 'messages', jsonb_array_length(document->'messages')));
+    RETURN heir;
 END $$;

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from agent.client import AgentClient, Task
 from agent.folder import folder_name
+from store.errors import InvalidInput, TaskFailed
+from store.files import unpacked
 from tests.filing import big
 from tests.workers import Place, Worker, eventually
 
@@ -197,6 +201,39 @@ def test_a_link_planted_where_a_file_is_deleted_is_not_followed(
     assert "no way out of the directory" in third
     assert os.listdir(tmp_path / "workspaces" / folder_name("s-1")) == []
     assert {file.name: file.read_text() for file in outside.iterdir()} == {"b.txt": "secret"}
+
+
+FORGERIES = [
+    ({"data": "bm9uc2Vuc2U="}, "The stored content of a.txt is damaged"),
+    ({"sha256": "00" * 32}, "The stored content of a.txt is damaged"),
+    ({"size": 2_000_000_000}, "The stored content of a.txt is damaged"),
+    ({"path": "../../outside/a.txt"}, "The files of this session cannot be restored. The path '../../outside/a.txt'"),
+]
+
+
+@pytest.mark.parametrize(("forgery", "told"), FORGERIES, ids=["data", "hash", "size", "path"])
+def test_files_imported_by_plain_sql_that_are_not_what_they_say_are_found_before_they_are_written(
+    client: AgentClient, db: psycopg.Connection, hire: Hire, tmp_path: Path, forgery: dict[str, Any], told: str
+) -> None:
+    hire(AGENT)
+    (tmp_path / "outside").mkdir()
+    answers(ask(client, "s-1", write("a.txt", "the real one")))
+    document = client.export_session("s-1")
+    client.delete_session("s-1")
+    document["files"][0].update(forgery)
+    with pytest.raises(InvalidInput):
+        client.import_session(document, session="forged")
+    db.execute("SELECT agent.import_session(%s, 'forged', NULL)", [Jsonb(document)])
+    for call in (("read_file", {"path": "a.txt"}), write("b.txt", "b")):
+        with pytest.raises(TaskFailed, match=re.escape(told)):
+            answers(ask(client, "forged", call))
+    assert files_in(tmp_path, "forged") == {}
+    assert os.listdir(tmp_path / "outside") == []
+    wrote, read = answers(ask(client, "s-2", write("a.txt", "the real one"), ("read_file", {"path": "a.txt"})))
+    assert (wrote, read) == ("wrote a.txt, 12 bytes", "the real one")
+    [row] = client.session("s-2").files()
+    data = db.execute("SELECT data FROM agent.blobs WHERE sha256 = %s", [row.sha256]).fetchall()[0][0]
+    assert unpacked(bytes(data), row) == b"the real one", "who saves the same content is not given the forged one"
 
 
 def test_a_file_larger_than_the_window_can_be_written_and_read(client: AgentClient, hire: Hire, tmp_path: Path) -> None:
