@@ -2091,7 +2091,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- A schedule and its row at DBOS's scheduler exist, or nothing was written. `pattern` is what DBOS is to keep time by;
--- as it makes up what came before it looked, an occurrence in the seconds until then is not lost.
+-- as it makes up what came before it looked, an occurrence in the seconds until then is not lost. The name of one whose
+-- only moment is over, and owes no run, can be used again.
 CREATE FUNCTION agent.schedule(new_name text, for_agent text, new_input text, for_session text, for_user text,
     new_cron text, new_at timestamptz, zone text, if_missed text, pattern text, first_at timestamptz,
     max_bytes integer DEFAULT 1048576) RETURNS void
@@ -2124,6 +2125,12 @@ BEGIN
     SELECT s.* INTO owner FROM agent.sessions s WHERE s.session_id = for_session;
     IF FOUND THEN PERFORM agent.check_owner(owner, for_agent, for_user); END IF;
 
+    PERFORM agent.unschedule(k.name) FROM (
+        SELECT k.name, k.at FROM agent.schedules k
+        WHERE k.name = new_name AND k.at IS NOT NULL AND k.next_at IS NULL FOR UPDATE) k
+    WHERE NOT EXISTS (SELECT 1 FROM dbos.workflow_status w
+        WHERE w.workflow_uuid = 'owed-' || k.name || '-' || agent.as_iso(k.at)
+          AND w.status IN ('PENDING', 'ENQUEUED', 'DELAYED'));
     INSERT INTO agent.schedules (name, agent, session_id, user_id, input, cron, at, timezone, missed, next_at)
     VALUES (new_name, for_agent, for_session, for_user, new_input, new_cron, new_at, zone, if_missed, first_at)
     ON CONFLICT DO NOTHING;

@@ -218,3 +218,56 @@ BEGIN
         jsonb_build_object('from', document->'session'->>'session_id', 'messages', jsonb_array_length(document->'messages')));
     RETURN heir;
 END $$;
+
+-- A schedule and its row at DBOS's scheduler exist, or nothing was written. `pattern` is what DBOS is to keep time by;
+-- as it makes up what came before it looked, an occurrence in the seconds until then is not lost. The name of one whose
+-- only moment is over, and owes no run, can be used again.
+CREATE OR REPLACE FUNCTION agent.schedule(new_name text, for_agent text, new_input text, for_session text, for_user text,
+    new_cron text, new_at timestamptz, zone text, if_missed text, pattern text, first_at timestamptz,
+    max_bytes integer DEFAULT 1048576) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    owner agent.sessions%ROWTYPE;
+BEGIN
+    IF new_name IS NULL OR new_name !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$' THEN
+        RAISE EXCEPTION 'the name of a schedule has 1 to 100 letters, digits, dots, dashes and underscores'
+            USING ERRCODE = 'PD400';
+    ELSIF if_missed NOT IN ('skip', 'once') THEN
+        RAISE EXCEPTION 'missed is %; allowed are skip and once', quote_literal(if_missed) USING ERRCODE = 'PD400';
+    ELSIF new_input IS NULL OR btrim(new_input, E' \t\r\n') = '' THEN
+        RAISE EXCEPTION 'the input is empty' USING ERRCODE = 'PD400';
+    ELSIF octet_length(new_input) > max_bytes THEN
+        RAISE EXCEPTION 'the input has % bytes; at most % are accepted', octet_length(new_input), max_bytes
+            USING ERRCODE = 'PD413';
+    ELSIF for_session = '' OR length(for_session) > 200 OR for_session ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'a session id has 1 to 200 characters and no control characters' USING ERRCODE = 'PD400';
+    ELSIF length(for_user) > 200 THEN
+        RAISE EXCEPTION 'a user id has at most 200 characters' USING ERRCODE = 'PD400';
+    ELSIF new_at <= clock_timestamp() THEN
+        RAISE EXCEPTION '% is in the past', to_char(new_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+            USING ERRCODE = 'PD400';
+    ELSIF NOT EXISTS (SELECT 1 FROM agent.agents a WHERE a.name = for_agent) THEN
+        RAISE EXCEPTION 'there is no agent named %; registered are: %', quote_literal(coalesce(for_agent, '')),
+            coalesce((SELECT string_agg(a.name, ', ' ORDER BY a.name) FROM agent.agents a), 'none yet, start a worker first')
+            USING ERRCODE = 'PD404';
+    END IF;
+    SELECT s.* INTO owner FROM agent.sessions s WHERE s.session_id = for_session;
+    IF FOUND THEN PERFORM agent.check_owner(owner, for_agent, for_user); END IF;
+
+    PERFORM agent.unschedule(k.name) FROM (
+        SELECT k.name, k.at FROM agent.schedules k
+        WHERE k.name = new_name AND k.at IS NOT NULL AND k.next_at IS NULL FOR UPDATE) k
+    WHERE NOT EXISTS (SELECT 1 FROM dbos.workflow_status w
+        WHERE w.workflow_uuid = 'owed-' || k.name || '-' || agent.as_iso(k.at)
+          AND w.status IN ('PENDING', 'ENQUEUED', 'DELAYED'));
+    INSERT INTO agent.schedules (name, agent, session_id, user_id, input, cron, at, timezone, missed, next_at)
+    VALUES (new_name, for_agent, for_session, for_user, new_input, new_cron, new_at, zone, if_missed, first_at)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is already a schedule %', quote_literal(new_name) USING ERRCODE = 'PD409';
+    END IF;
+    INSERT INTO dbos.workflow_schedules (schedule_id, schedule_name, workflow_name, schedule, context, last_fired_at,
+        automatic_backfill, cron_timezone, queue_name, application_name)
+    VALUES (gen_random_uuid()::text, 'perdure:' || new_name, 'fire_schedule', pattern, to_json(new_name)::text,
+        agent.as_iso(clock_timestamp()), true, CASE WHEN new_cron IS NULL THEN 'UTC' ELSE zone END, 'perdure_care', 'perdure');
+END $$;
