@@ -15,7 +15,7 @@ from pydantic_ai.models.function import FunctionModel
 from agent import idempotency_key, pure
 from agent.demo.script import Part, call, read_turn, say
 from agent.recorder import record
-from tests.agents import ran, this_task
+from tests.agents.traces import ran, this_task
 from tests.faults import folder, note
 
 RELEASE = os.environ.get("TEST_RELEASE", "first")
