@@ -28,5 +28,5 @@ def hear(url: str, is_over: Callable[[], bool]) -> Iterator[SessionId | None]:
             while not is_over():
                 for heard in connection.notifies(timeout=LOOK_SECONDS):
                     yield SessionId(heard.payload)
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         raise Unreachable(f"Postgres does not answer: {error}") from error
