@@ -22,6 +22,7 @@ from agent.config import Settings, read_settings
 from agent.desk import Space
 from agent.durability import Terms
 from agent.home import Home, open_home
+from agent.leftovers import Leftovers
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
 from agent.request import Budget
@@ -137,6 +138,7 @@ async def _furnish(
         beat_seconds=settings.heartbeat_seconds,
         policy=crash_policy(settings),
         breakers=breakers,
+        leftovers=Leftovers(database, space_of(settings, database).base),
         session_seconds=settings.session_days * 86_400 if settings.session_days else None,
         isolated_as=isolated_as,
     )
