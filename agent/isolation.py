@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from agent.log import log
 from agent.process import host, new_worker_id
 from store import supervision
 from store.database import Database
+from store.types import WorkerId
 
 END_SECONDS = 5.0
 QUIET_SECONDS = 10.0
@@ -34,7 +35,11 @@ class Isolator:
         self._listening: asyncio.Task[None] | None = None
         self._active_until = 0.0
         self._is_stopping = False
-        self._on_trial: set[str] = set()
+        self._on_trial: set[WorkerId] = set()
+
+    @property
+    def on_trial(self) -> Sequence[WorkerId]:
+        return tuple(self._on_trial)
 
     @property
     def is_active(self) -> bool:
@@ -90,7 +95,9 @@ class Isolator:
             if told["ended"] is not None:
                 log.warning("worker %s, which tried a suspect, ended: %s", told["worker"], told["ended"])
                 try:
-                    await self._database.run(supervision.note_end(told["worker"], told["ended"]))
+                    end = supervision.note_end(told["worker"], told["ended"], is_hang=told["is_hang"])
+                    await self._database.run(end)
                     await self._on_end(told["worker"])
                 except Exception as error:
                     log.error("the end of a trial could not be noted; it is judged later", exc_info=error)
+        self._on_trial.clear()  # nobody watches them any more

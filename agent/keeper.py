@@ -19,7 +19,7 @@ from typing import Literal
 
 import psutil
 
-from agent import log, process, runfile, systemd
+from agent import breath, log, process, runfile, systemd
 from agent.config import Settings, read_settings
 from agent.home import address, open_home
 from agent.log import log as journal
@@ -29,18 +29,15 @@ from store.statement import Statement
 
 Command = Literal["start", "worker"]
 
-READY_FD = "PERDURE_READY_FD"
-LEAVING = b"!"
-"""Tells the child where to say that it is ready."""
-
 RESTARTED = "PERDURE_RESTARTED"
 """Tells the child that nobody started it by hand."""
 
 REFUSED = 1
 """The exit status of a start that cannot work, after one sentence that says why."""
 
-LOOK_SECONDS = 0.25
-"""How often a child is looked at whose memory is limited, or which is to stop; any other is left in peace."""
+LOOK_SECONDS = 1.0
+CLOSE_LOOK_SECONDS = 0.25
+"""How often a child is looked at, and one whose memory is limited, or which is to end."""
 
 
 def keep(command: Command) -> int:
@@ -63,23 +60,6 @@ def is_restart() -> bool:
     return RESTARTED in os.environ
 
 
-def tell_ready() -> None:
-    """Said by the service; nothing happens when no keeper listens."""
-    _tell(b".")
-
-
-def tell_leaving() -> None:
-    """Said by the service at a planned end. An end without this word is a crash, whatever its exit status."""
-    _tell(LEAVING)
-
-
-def _tell(word: bytes) -> None:
-    descriptor = os.environ.get(READY_FD)
-    if descriptor is not None:
-        with contextlib.suppress(OSError):
-            os.write(int(descriptor), word)
-
-
 @dataclass(frozen=True)
 class End:
     """How a child ended, and which process it was."""
@@ -88,14 +68,14 @@ class End:
     how: str
     process: str | None
     was_planned: bool
+    is_hang: bool
 
 
 class Keeper:
     def __init__(self, settings: Settings, command: Command) -> None:
         self._settings = settings
         self._command = command
-        self._ready, self._say_ready = os.pipe()
-        os.set_blocking(self._ready, False)
+        self._ward = breath.Ward(settings.stall_seconds)
         self._was_ready = False
         self._stop_signals, self._signals = hear_signals()
         self._is_stopping = False
@@ -122,31 +102,37 @@ class Keeper:
 
     def _serve(self) -> End:
         """One life of the service, from its start to its end."""
+        self._ward.begin()
         child = subprocess.Popen(
             [sys.executable, "-m", "agent", self._command],
-            stdin=subprocess.DEVNULL, env=self._environment(), pass_fds=[self._say_ready], process_group=0,
+            stdin=subprocess.DEVNULL, env=self._environment(), pass_fds=[self._ward.writing], process_group=0,
         )  # fmt: skip
         known = process.identity(child.pid)
-        sentence: str | None = None
+        overweight: str | None = None
+        silence: str | None = None
         while child.poll() is None:
             if self._is_stopping:
                 child.send_signal(signal.SIGTERM)  # and again: one that just began anew has not heard the first
-            if sentence is None and self._is_too_large(child.pid):
-                sentence = f"it used more than {self._settings.memory_mb} MB of memory"
+            if overweight is None and self._is_too_large(child.pid):
+                overweight = f"it used more than {self._settings.memory_mb} MB of memory"
                 child.kill()
-            self._listen(LOOK_SECONDS if self._settings.memory_mb or self._is_stopping else None)
-        heard = b""
-        with contextlib.suppress(BlockingIOError):
-            heard = os.read(self._ready, 4096)
-        self._was_ready |= bool(heard)
-        was_planned = child.returncode == 0 and (LEAVING in heard or not heard)
-        how = sentence or process.ending(child.returncode) or "exit status 0, without having been asked to stop"
-        return End(child.returncode, how, known, was_planned)
+            silence = silence or self._ward.silence(child.pid)
+            if silence is not None:
+                self._ward.end(child.pid)
+            is_close = self._settings.memory_mb or self._is_stopping or silence
+            self._listen(CLOSE_LOOK_SECONDS if is_close else LOOK_SECONDS)
+        self._ward.listen()
+        heard = self._ward.heard
+        self._was_ready |= breath.ALIVE in heard
+        was_planned = child.returncode == 0 and (breath.LEAVING in heard or not heard)
+        how = overweight or silence or process.ending(child.returncode)
+        how = how or "exit status 0, without having been asked to stop"
+        return End(child.returncode, how, known, was_planned, is_hang=silence is not None)
 
     def _environment(self) -> dict[str, str]:
         """The run file is ours: the child may come and go."""
         given = {name: value for name, value in os.environ.items() if name not in (runfile.VARIABLE, RESTARTED)}
-        return {**given, READY_FD: str(self._say_ready), **({RESTARTED: "1"} if self._was_ready else {})}
+        return {**given, breath.VARIABLE: str(self._ward.writing), **({RESTARTED: "1"} if self._was_ready else {})}
 
     def _is_too_large(self, pid: int) -> bool:
         if self._settings.memory_mb is None:
@@ -155,9 +141,10 @@ class Keeper:
             return psutil.Process(pid).memory_info().rss > self._settings.memory_mb * 1024 * 1024
         return False
 
-    def _listen(self, seconds: float | None) -> None:
-        """Wait for a signal, and for so long at most; the end of the child is a signal too."""
-        select.select([self._signals], [], [], seconds)
+    def _listen(self, seconds: float) -> None:
+        """Wait for a signal or a word, and for so long at most; the end of the child is a signal too."""
+        select.select([self._signals, self._ward.reading], [], [], seconds)
+        self._ward.listen()
         with contextlib.suppress(BlockingIOError):
             heard = os.read(self._signals, 4096)
             self._is_stopping |= any(number in heard for number in self._stop_signals)
@@ -201,7 +188,7 @@ class Keeper:
         if end.process is None:
             return
         try:
-            run_once(address(self._settings), workers.note_process_end(end.process, end.how))
+            run_once(address(self._settings), workers.note_process_end(end.process, end.how, is_hang=end.is_hang))
         except Exception as error:
             journal.warning("how the service ended could not be noted in Postgres", exc_info=error)
 

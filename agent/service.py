@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import uvicorn
 
-from agent import engine, keeper, log, runfile, systemd
+from agent import breath, engine, keeper, log, runfile, systemd
 from agent.api import build_api
 from agent.breaker import ToolBreakers
 from agent.care import Care, register_care
@@ -74,7 +74,7 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
     if home.embedded is not None:
         home.embedded.release()
     runfile.end_as_planned(run_file)
-    keeper.tell_leaving()
+    breath.tell(breath.LEAVING)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -183,6 +183,7 @@ async def _try_one(settings: Settings, url: str, agents: Agents, worker: WorkerI
         supervisor.start()
         watchdog = _watchdog(settings, None, supervisor, stop, stop)
         watchdog.start()
+        breath.begin(settings.stall_seconds)
         await engine.finish_one(stop, TRIAL_SECONDS)
         watchdog.stop()
         with contextlib.suppress(TimeoutError):
@@ -233,6 +234,7 @@ def begin_anew(home: Home) -> NoReturn:
     """The same command in the same process, without what blocked it."""
     if home.embedded is not None:
         home.embedded.release()
+    breath.tell(breath.ANEW)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "agent", *sys.argv[1:]])  # noqa: S606
@@ -292,7 +294,7 @@ def _announce(settings: Settings, listener: socket.socket, names: list[str], *, 
         print(f"Perdure is ready: http://{shown}:{port}", flush=True)
     else:
         print(f"Perdure worker is ready: http://{shown}:{port}/readyz", flush=True)
-    keeper.tell_ready()
+    breath.begin(settings.stall_seconds)
     systemd.notify("READY=1")
 
 

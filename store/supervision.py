@@ -56,8 +56,8 @@ def claim_trial(child: WorkerId, *, host: str, version: str, beat_seconds: float
     )
 
 
-def note_end(worker: str, how: str) -> Statement[None]:
-    return Statement(query("note_end"), {"worker": worker, "how": how}, nothing)
+def note_end(worker: str, how: str, *, is_hang: bool) -> Statement[None]:
+    return Statement(query("note_end"), {"worker": worker, "how": how, "is_hang": is_hang}, nothing)
 
 
 def stall(task: TaskId, owner: OwnerToken, *, step: str, seconds: float) -> Statement[bool]:

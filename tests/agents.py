@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from typing import Any
 
@@ -456,7 +457,7 @@ def devour(n: int) -> str:
 
 def write_stuck(turn: Turn) -> list[Part]:
     tool = turn.prompt.split()[0]
-    if tool not in ("sleeps", "awaits", "clogs", "beats"):
+    if tool not in ("sleeps", "awaits", "clogs", "beats", "grips"):
         return say(f"answered: {turn.prompt}")
     return say(f"{tool}: {turn.of(tool)[0].content}") if turn.of(tool) else [call(tool)]
 
@@ -489,6 +490,14 @@ async def clogs() -> str:
     ran("clogs")
     time.sleep(3600)
     return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+def grips() -> str:
+    """Never lets go of the interpreter's lock: no other thread of the process runs."""
+    ran("grips")
+    return str(re.match(r"(a+)+$", "a" * 64 + "b"))
 
 
 @stuck.tool_plain

@@ -18,6 +18,7 @@ import pytest
 
 from agent.client import AgentClient
 from store.embedded import EmbeddedPostgres
+from store.errors import TaskFailed
 from tests.conftest import named
 from tests.workers import PATIENCE, ROOT, Place, eventually
 
@@ -199,6 +200,35 @@ def test_a_service_that_takes_too_much_memory_is_ended_and_started_again(
     assert "the service died (it used more than 600 MB of memory)" in kept.log
     eventually(lambda: "it used more than 600 MB of memory" in endings(db))
     assert client.enqueue("poison", "are you there?", session="other").result(timeout=60) == "answered: are you there?"
+
+
+def test_a_tool_that_holds_up_every_thread_is_found_from_outside_and_set_aside_as_a_hang(
+    client: AgentClient, place: Place, db: psycopg.Connection, keep: Keep
+) -> None:
+    kept = keep("tests.agents:stuck", stall_seconds=1.5, isolate_after=1)
+    kept.await_ready()
+    task = client.enqueue("stuck", "grips for ever", session="s-1")
+    following = client.enqueue("stuck", "still there?", session="s-1")
+    eventually(lambda: place.world("ran"))
+
+    kept.await_ready()
+
+    assert "the service died (no sign of life for 3.5 s" in kept.log
+    assert " in grips" in kept.log, "with the stack that holds it up"
+    assert client.enqueue("stuck", "quick", session="s-2").result(timeout=30) == "answered: quick"
+    with pytest.raises(TaskFailed, match="hang: it held up its worker, alone in a process of its own"):
+        task.result(timeout=60)
+    assert following.result(timeout=30) == "answered: still there?"
+    [letter] = client.dead_letters()
+    assert letter.evidence["reason"] == "hang"
+    assert letter.evidence["tool"] == "grips"
+    assert "no sign of life" in letter.evidence["exit"]
+    assert [line["what"] for line in place.world("ran")] == ["grips"] * 2, "once beside others, once alone"
+    assert kept.log.count("the service died") == 1, "the trial harmed nobody"
+    assert db.execute("SELECT role, hung FROM agent.workers ORDER BY started_at").fetchall() == [
+        ("worker", True), ("worker", False), ("isolated", True)
+    ]  # fmt: skip
+    assert kept.stop() == 0
 
 
 def test_a_database_that_is_away_does_not_keep_the_service_down(
