@@ -7,6 +7,7 @@ process group of its own: a signal to ours, as Ctrl-C sends it, reaches the chil
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import psutil
@@ -24,8 +25,8 @@ from agent.config import Settings, read_settings
 from agent.home import address, open_home
 from agent.log import log as journal
 from store import supervision, workers
-from store.database import Link
-from store.statement import Statement
+from store.database import Link, connect
+from store.errors import Unreachable
 
 Command = Literal["start", "worker"]
 
@@ -39,6 +40,9 @@ LOOK_SECONDS = 1.0
 CLOSE_LOOK_SECONDS = 0.25
 """How often a child is looked at, and one whose memory is limited, or which is to end."""
 
+SHORTEST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Between two looks whether Postgres is back; that should not be noticed late."""
+
 
 def keep(command: Command) -> int:
     """Serve until told to stop, whatever dies meanwhile; the exit status."""
@@ -51,8 +55,9 @@ def keep(command: Command) -> int:
     return status
 
 
-def alert_key() -> str:
-    return f"keeper:{process.host()}"
+def alert_key(settings: Settings) -> str:
+    """One for each service: several on one host have homes or ports of their own."""
+    return f"keeper:{process.host()}:{settings.port}:{settings.home.absolute()}"
 
 
 def is_restart() -> bool:
@@ -67,8 +72,10 @@ class End:
     code: int
     how: str
     process: str | None
+    _: KW_ONLY
     was_planned: bool
     is_hang: bool
+    was_cut_off: bool
 
 
 class Keeper:
@@ -88,6 +95,10 @@ class Keeper:
                 return 0 if end.code in (0, -signal.SIGTERM) else 1
             if end.code == REFUSED and not self._was_ready:
                 return REFUSED
+            if end.was_cut_off:
+                if not self._await_database():
+                    return 0
+                continue
             wait = self._count_crash()
             if wait is None:
                 self._give_up(end)
@@ -124,10 +135,15 @@ class Keeper:
         self._ward.listen()
         heard = self._ward.heard
         self._was_ready |= breath.ALIVE in heard
-        was_planned = child.returncode == 0 and (breath.LEAVING in heard or not heard)
         how = overweight or silence or process.ending(child.returncode)
-        how = how or "exit status 0, without having been asked to stop"
-        return End(child.returncode, how, known, was_planned, is_hang=silence is not None)
+        return End(
+            child.returncode,
+            how or "exit status 0, without having been asked to stop",
+            known,
+            was_planned=child.returncode == 0 and (breath.LEAVING in heard or not heard),
+            is_hang=silence is not None,
+            was_cut_off=breath.CUT_OFF in heard,
+        )
 
     def _environment(self) -> dict[str, str]:
         """The run file is ours: the child may come and go."""
@@ -166,9 +182,22 @@ class Keeper:
         waits = self._settings.backoff_seconds
         return waits[min(len(self._crashes), len(waits)) - 1]
 
+    def _await_database(self) -> bool:
+        """A start that Postgres did not answer is no crash. Whether it answers before anybody asks us to stop."""
+        journal.warning("Postgres cannot be reached; the service is started again once it can, and no crash is counted")
+        given = self._settings.backoff_seconds
+        waits = itertools.chain(given, itertools.repeat(given[-1]))
+        while self._pause(min(max(next(waits), SHORTEST_WAIT), LONGEST_WAIT)):
+            with contextlib.suppress(Unreachable):
+                if self._settings.database_url is not None:  # the embedded one is started with the service
+                    connect(self._settings.database_url).close()
+                return True
+        return False
+
     def _give_up(self, end: End) -> None:
         times, minutes = len(self._crashes), self._settings.crash_window_seconds / 60
-        what = f"Perdure on {process.host()} died {times} times within {minutes:g} minutes, the last time: {end.how}."
+        where = f"{process.host()} (home {self._settings.home.absolute()}, port {self._settings.port})"
+        what = f"Perdure on {where} died {times} times within {minutes:g} minutes, the last time: {end.how}."
         did = "It was started again each time before, and now stays down. Every accepted task is kept and waits."
         advice = (
             "Look for the cause at the end of its log and in agent.workers.ended, mend it, and start it again:"
@@ -176,26 +205,37 @@ class Keeper:
         )
         journal.error("%s %s %s", what, did, advice)
         self._note(end)
-        alert = supervision.raise_alert(alert_key(), what=what, did=did, advice=advice)
+        key = alert_key(self._settings)
         try:
-            with open_home(self._settings) as home:
-                run_once(home.url, alert)
+            with open_home(self._settings) as home, contextlib.closing(Link(home.url, size=1)) as link:
+                link.run(supervision.raise_alert(key, what=what, did=did, advice=advice))
+                self._send_alert(link, key)
         except Exception as error:
             journal.error("the alert about it could not be raised", exc_info=error)
+
+    def _send_alert(self, link: Link, key: str) -> None:
+        """No worker is left here to do it; what is not received now is sent after the next start."""
+        from agent import outside  # nothing that the keeper has to carry before
+
+        address, alert = outside.address_of(self._settings), link.run(supervision.find_alert(key))
+        message = outside.message_about(alert, "raised") if alert is not None else None
+        if address is None or alert is None or message is None:
+            return
+        problem = outside.send_now(message, address, self._pause)
+        if problem is None:
+            link.run(supervision.note_alert(alert.alert_id, None))
+        else:
+            journal.error("the alert did not reach %s: %s; it is sent after the next start", address.host, problem)
 
     def _note(self, end: End) -> None:
         """For whoever looks later; that it cannot be written is no reason not to go on."""
         if end.process is None:
             return
         try:
-            run_once(address(self._settings), workers.note_process_end(end.process, end.how, is_hang=end.is_hang))
+            with contextlib.closing(Link(address(self._settings), size=1)) as link:
+                link.run(workers.note_process_end(end.process, end.how, is_hang=end.is_hang))
         except Exception as error:
             journal.warning("how the service ended could not be noted in Postgres", exc_info=error)
-
-
-def run_once(url: str, statement: Statement[None]) -> None:
-    with contextlib.closing(Link(url, size=1)) as link:
-        link.run(statement)
 
 
 def hear_signals() -> tuple[tuple[int, ...], int]:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import uvicorn
 
-from agent import breath, engine, keeper, log, runfile, systemd
+from agent import breath, engine, keeper, log, outside, runfile, systemd
 from agent.api import build_api
 from agent.breaker import ToolBreakers
 from agent.care import Care, register_care
@@ -31,10 +31,9 @@ from agent.supervisor import Supervisor
 from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
-from steps.webhook import Address
 from store import schema, supervision, tasks, workers
 from store.database import Database, Link, check
-from store.errors import Fenced, Misconfigured
+from store.errors import Fenced, Misconfigured, Unreachable
 from store.supervision import CrashPolicy
 from store.types import WorkerId
 
@@ -65,7 +64,11 @@ def run(settings: Settings, *, console: bool) -> None:
     listener = listen(settings.host, settings.port)
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
-        prepare(home.url)
+        try:
+            prepare(home.url)
+        except Unreachable:
+            breath.tell(breath.CUT_OFF)
+            raise
         asyncio.run(_serve(settings, home, agents, listener, run_file, console=console))
 
 
@@ -103,7 +106,7 @@ async def _serve(
         server = HttpServer(uvicorn.Config(api, log_level="warning", access_log=False, lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         if not keeper.is_restart():
-            await database.run(supervision.resolve_alert(keeper.alert_key()))
+            await database.run(supervision.resolve_alert(keeper.alert_key(settings)))
         _announce(settings, listener, list(durable), console=console)
         pulse = systemd.Pulse(lambda: watchdog.is_healthy)
         pulse.start()
@@ -158,7 +161,7 @@ async def _furnish(
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)
     register_workflow(durable, database, lambda: supervisor.worker, patience=settings.approval_seconds)
-    register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
+    register_care(Care(database, durable, settings.handoff_seconds, examiner, outside.address_of(settings)))
     register_schedules(database)
     await supervisor.register()
     return supervisor, durable
@@ -276,13 +279,6 @@ async def _hand_over(database: Database, worker: WorkerId, left: Sequence[str]) 
             await write_handoff(
                 database, session=row.session_id, task=task_id, reason="planned", occasion=f"{worker}:{task_id}"
             )
-
-
-def webhook_address(settings: Settings) -> Address | None:
-    if settings.webhook_url is None:
-        return None
-    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    return Address(url=settings.webhook_url, secret=secret, waits=settings.webhook_retry_seconds)
 
 
 def _announce(settings: Settings, listener: socket.socket, names: list[str], *, console: bool) -> None:

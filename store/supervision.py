@@ -37,6 +37,10 @@ def read_alert(alert: int) -> Statement[AlertRow | None]:
     return Statement(query("read_alert"), {"alert": alert}, one_or_none(AlertRow))
 
 
+def find_alert(key: str) -> Statement[AlertRow | None]:
+    return Statement(query("find_alert"), {"key": key}, one_or_none(AlertRow))
+
+
 def note_alert(alert: int, problem: str | None) -> Statement[None]:
     return Statement(query("note_alert"), {"alert": alert, "problem": problem}, nothing)
 

@@ -32,3 +32,6 @@ BEGIN
             'tool', (SELECT c.tool FROM agent.crashes c WHERE c.task_id = task AND c.worker_id = worker)));
     PERFORM agent.trip(guilty.session_id, guilty.agent, allowed, wind, pause);
 END $$;
+
+-- The alerts of keepers have other keys from now on.
+SELECT agent.resolve_alert(key) FROM agent.alerts WHERE key LIKE 'keeper:%' AND resolved_at IS NULL;
