@@ -17,6 +17,7 @@ from store.database import Database
 from store.types import WorkerId
 
 END_SECONDS = 5.0
+"""Beyond its drain, what a process on trial has for its last words."""
 QUIET_SECONDS = 10.0
 """After the last trial, how long the next suspect is looked for at every glance."""
 
@@ -35,6 +36,7 @@ class Isolator:
         self._listening: asyncio.Task[None] | None = None
         self._active_until = 0.0
         self._is_stopping = False
+        self._stopped_at = 0.0
         self._on_trial: set[WorkerId] = set()
 
     @property
@@ -69,13 +71,15 @@ class Isolator:
     def stop(self) -> None:
         """Those on trial are stopped as planned, and nobody else is tried."""
         self._is_stopping = True
+        self._stopped_at = asyncio.get_running_loop().time()
         if self._court is not None and self._court.stdin is not None:
             self._court.stdin.close()
 
-    async def end(self) -> None:
-        """Wait a moment for those who were on trial; they end by themselves."""
+    async def end(self, drain_seconds: float) -> None:
+        """Wait for those who were on trial when `stop` was called: they drain like everybody, and end by themselves."""
         if self._listening is not None:
-            await asyncio.wait({self._listening}, timeout=END_SECONDS)
+            left = self._stopped_at + drain_seconds + END_SECONDS - asyncio.get_running_loop().time()
+            await asyncio.wait({self._listening}, timeout=max(left, 0))
 
     async def _open_court(self) -> asyncio.subprocess.Process:
         if self._court is None or self._court.returncode is not None:

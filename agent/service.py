@@ -265,7 +265,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await supervisor.stop()
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
-    await supervisor.end_trials()
+    await supervisor.end_trials(settings.drain_seconds)
     await engine.destroy()
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")

@@ -142,8 +142,8 @@ class Supervisor:
         """Those on trial are stopped as planned, beside what runs here."""
         self._isolator.stop()
 
-    async def end_trials(self) -> None:
-        await self._isolator.end()
+    async def end_trials(self, drain_seconds: float) -> None:
+        await self._isolator.end(drain_seconds)
 
     async def _run(self) -> None:
         next_look = 0.0

@@ -394,7 +394,7 @@ strict = Agent(FunctionModel(respond_strictly, model_name="strict"), name="stric
 
 def write_poison(turn: Turn) -> list[Part]:
     tool = turn.prompt.split()[0]
-    if tool not in ("leave", "devour", "segfault", "crawl", "work"):
+    if tool not in ("leave", "devour", "segfault", "peek", "work"):
         return say(f"answered: {turn.prompt}")
     wanted = int(os.environ.get("TEST_STEPS", "3")) if tool == "work" else 1
     if len(turn.results) < wanted:
@@ -425,8 +425,15 @@ async def leave(n: int) -> str:
     await asyncio.sleep(0.2)
     if not (folder() / "healed").exists():
         note("deaths", {"task": this_task(), "pid": os.getpid()})
-        os._exit(3)
+        os._exit(int(os.environ.get("TEST_EXIT", "3")))
     return "stayed"
+
+
+@poison.tool_plain
+@pure
+async def peek(n: int) -> str:
+    """Only reads, and dies of it."""
+    os._exit(3)
 
 
 @poison.tool_plain
@@ -457,7 +464,7 @@ def devour(n: int) -> str:
 
 def write_stuck(turn: Turn) -> list[Part]:
     tool = turn.prompt.split()[0]
-    if tool not in ("sleeps", "awaits", "clogs", "beats", "grips"):
+    if tool not in ("sleeps", "awaits", "clogs", "lends", "beats", "grips"):
         return say(f"answered: {turn.prompt}")
     return say(f"{tool}: {turn.of(tool)[0].content}") if turn.of(tool) else [call(tool)]
 
@@ -489,6 +496,15 @@ async def clogs() -> str:
     """Blocks the event loop."""
     ran("clogs")
     time.sleep(3600)
+    return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+async def lends() -> str:
+    """Blocks a thread that is not a tool's."""
+    ran("lends")
+    await asyncio.to_thread(time.sleep, 3600)
     return "woke up"
 
 

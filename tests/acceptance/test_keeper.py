@@ -224,6 +224,17 @@ def test_a_start_that_cannot_work_is_not_tried_again(keep: Keep, wrong: dict[str
     assert second.startswith("Try: ")
 
 
+def test_an_end_that_nobody_asked_for_is_a_crash_whatever_its_exit_status(
+    client: AgentClient, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_EXIT", "0")
+    kept = keep("tests.agents:poison", backoff_seconds="600")
+    kept.await_ready()
+    client.enqueue("poison", "leave now")
+    eventually(lambda: "the service died (exit status 0, without having been asked to stop): crash 1" in kept.log)
+    assert kept.stop() == 0
+
+
 def test_a_stop_while_waiting_ends_at_once(keep: Keep) -> None:
     kept = keep(backoff_seconds="600")
     kept.await_ready()
