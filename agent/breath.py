@@ -10,6 +10,7 @@ import contextlib
 import faulthandler
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -65,7 +66,8 @@ class Breath(threading.Thread):
 
 def begin(stall_seconds: float) -> None:
     """The process is ready, and is heard from now on."""
-    faulthandler.enable()  # it needs no lock to write where every thread stands, when `Ward.end` asks for it
+    if sys.stderr is not None:
+        faulthandler.enable()  # it needs no lock to write where every thread stands, when `Ward.end` asks for it
     if VARIABLE in os.environ:
         Breath(stall_seconds).start()
 

@@ -10,7 +10,8 @@ import json
 import os
 import select
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -22,12 +23,15 @@ from agent.process import ending
 from store.types import WorkerId
 
 LOOK_SECONDS = 0.1
+BIRTH_SECONDS = 120.0
+"""How long a process may take to be ready for its suspect. One that is not convicts nobody."""
 
 
 @dataclass
 class Child:
     worker: str
     ward: Ward
+    began_at: float = field(default_factory=time.monotonic)
     sentence: str | None = None
     is_hang: bool = False
 
@@ -78,15 +82,20 @@ class Court:
                     os.write(1, json.dumps(told).encode() + b"\n")
 
     def _judge(self, pid: int, child: Child) -> None:
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(pid).memory_info().rss > self._memory:
-                child.sentence = f"it used more than {self._memory_mb} MB of memory"
-                os.kill(pid, signal.SIGKILL)
         child.ward.listen()
         if child.sentence is None and (silence := child.ward.silence(pid)):
             child.sentence, child.is_hang = silence, True
         if child.is_hang:
             child.ward.end(pid)
+        elif not child.ward.heard and time.monotonic() - child.began_at > BIRTH_SECONDS:
+            self._kill(pid, child, f"it was not ready within {BIRTH_SECONDS:g} s")
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(pid).memory_info().rss > self._memory:
+                self._kill(pid, child, f"it used more than {self._memory_mb} MB of memory")
+
+    def _kill(self, pid: int, child: Child, sentence: str) -> None:
+        child.sentence = child.sentence or sentence
+        os.kill(pid, signal.SIGKILL)
 
 
 def live(worker: str, url: str, ward: Ward) -> None:
