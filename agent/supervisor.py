@@ -42,11 +42,17 @@ LOST_SECONDS = 60.0
 
 
 class Heart(threading.Thread):
-    """Beats from a thread of its own: a worker whose event loop is busy is slow, not dead."""
+    """Beats from a thread of its own: a worker whose event loop is busy is slow, not dead.
 
-    def __init__(self, url: str, worker: WorkerId, beat_seconds: float) -> None:
+    It beats for those on trial too: one that hangs must be found by who watches it, for silence alone convicts nobody.
+    """
+
+    def __init__(
+        self, url: str, worker: WorkerId, beat_seconds: float, on_trial: Callable[[], Sequence[WorkerId]]
+    ) -> None:
         super().__init__(name="perdure-heart", daemon=True)
         self.worker = worker
+        self._on_trial = on_trial
         self.timely = 0
         self.was_declared_dead = False
         self._beat_seconds = beat_seconds
@@ -59,6 +65,8 @@ class Heart(threading.Thread):
             try:
                 if not self._link.run(workers.beat(self.worker)):
                     self.was_declared_dead = True
+                for child in self._on_trial():
+                    self._link.run(workers.beat(child))
                 now = time.monotonic()
                 self.timely = self.timely + 1 if now - last < 2 * self._beat_seconds else 0
                 last = now
@@ -100,7 +108,7 @@ class Supervisor:
         self._version = version
         self._agents = agents
         self._beat_seconds = beat_seconds
-        self._heart = Heart(database.url, self.worker, beat_seconds)
+        self._heart = Heart(database.url, self.worker, beat_seconds, lambda: self._isolator.on_trial)
         self._ear = Ear(database.url)
         self._neighbours: list[WorkerRow] = []
         self._is_cut_off = False
@@ -145,8 +153,8 @@ class Supervisor:
         """Those on trial are stopped as planned, beside what runs here."""
         self._isolator.stop()
 
-    async def end_trials(self) -> None:
-        await self._isolator.end()
+    async def end_trials(self, drain_seconds: float) -> None:
+        await self._isolator.end(drain_seconds)
 
     async def _run(self) -> None:
         next_look = 0.0

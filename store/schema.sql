@@ -182,7 +182,8 @@ CREATE TABLE agent.workers (
     beat_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     role text NOT NULL DEFAULT 'worker' CHECK (role IN ('worker', 'isolated')),
     trial text,
-    ended text
+    ended text,
+    hung boolean NOT NULL DEFAULT false
 );
 
 -- The factual state of the work, at most 10 KB, kept by the agent through tools and by the service.
@@ -1453,22 +1454,25 @@ BEGIN
     PERFORM agent.place_session(crashed.session_id);
 END $$;
 
--- A task killed the worker that ran nothing else: it is the one.
+-- A task killed the worker that ran nothing else, or held it up until it was killed: it is the one.
 CREATE FUNCTION agent.convict(task text, worker text, allowed integer, wind interval, pause double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    guilty agent.tasks%ROWTYPE;
-    how    text;
+    guilty  agent.tasks%ROWTYPE;
+    how     text;
+    is_hang boolean;
 BEGIN
     SELECT * INTO guilty FROM agent.tasks WHERE task_id = task;
-    SELECT coalesce(w.ended, 'the process is gone') INTO how FROM agent.workers w WHERE w.worker_id = worker;
+    SELECT w.ended, w.hung INTO how, is_hang FROM agent.workers w WHERE w.worker_id = worker;
     INSERT INTO agent.crashes (worker_id, task_id, session_id, agent, tool)
     VALUES (worker, task, guilty.session_id, guilty.agent, agent.tool_under_way(task))
     ON CONFLICT DO NOTHING;
     UPDATE agent.crashes SET is_blamed = true WHERE task_id = task;
     UPDATE agent.tasks SET crashes = crashes + 1 WHERE task_id = task;
-    PERFORM agent.bury(task, format('it killed its worker, alone in a process of its own (%s)', how),
-        jsonb_build_object('reason', 'crash', 'exit', how, 'attempts', guilty.crashes + 1, 'worker', worker,
+    PERFORM agent.bury(task, format('%s its worker, alone in a process of its own (%s)',
+            CASE WHEN is_hang THEN 'hang: it held up' ELSE 'it killed' END, how),
+        jsonb_build_object('reason', CASE WHEN is_hang THEN 'hang' ELSE 'crash' END, 'exit', how,
+            'attempts', guilty.crashes + 1, 'worker', worker,
             'tool', (SELECT c.tool FROM agent.crashes c WHERE c.task_id = task AND c.worker_id = worker)));
     PERFORM agent.trip(guilty.session_id, guilty.agent, allowed, wind, pause);
 END $$;
@@ -1599,15 +1603,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- How a process ended, as seen by who started it; a dead letter that it left says so too.
-CREATE FUNCTION agent.note_end(worker text, how text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE agent.workers SET ended = how WHERE worker_id = worker;
-    UPDATE agent.tasks SET evidence = evidence || jsonb_build_object('exit', how),
-        error = format('it killed its worker, alone in a process of its own (%s)', how)
-    WHERE outcome = 'dead' AND evidence->>'worker' = note_end.worker AND evidence->>'reason' = 'crash';
-END $$;
+-- How a process ended, as seen by who started it, and whether it was ended because it hung.
+CREATE FUNCTION agent.note_end(worker text, how text, is_hang boolean DEFAULT false) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE agent.workers SET ended = how, hung = is_hang WHERE worker_id = worker
+$$;
 
 -- A step made no progress for too long: the task is tried again, and set aside when that has happened before.
 CREATE FUNCTION agent.stall(task text, owner text, step text, seconds double precision) RETURNS boolean

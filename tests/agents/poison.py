@@ -9,7 +9,7 @@ import time
 
 from pydantic_ai import Agent
 
-from agent import effect, idempotency_key
+from agent import effect, idempotency_key, pure
 from agent.demo.script import Part, Turn, call, say, scripted
 from tests.agents.traces import happened, ran, this_task
 from tests.faults import folder, note
@@ -17,7 +17,7 @@ from tests.faults import folder, note
 
 def write_poison(turn: Turn) -> list[Part]:
     tool = turn.prompt.split()[0]
-    if tool not in ("leave", "devour", "segfault", "crawl", "work"):
+    if tool not in ("leave", "devour", "segfault", "peek", "work"):
         return say(f"answered: {turn.prompt}")
     wanted = int(os.environ.get("TEST_STEPS", "3")) if tool == "work" else 1
     if len(turn.results) < wanted:
@@ -48,8 +48,15 @@ async def leave(n: int) -> str:
     await asyncio.sleep(0.2)
     if not (folder() / "healed").exists():
         note("deaths", {"task": this_task(), "pid": os.getpid()})
-        os._exit(3)
+        os._exit(int(os.environ.get("TEST_EXIT", "3")))
     return "stayed"
+
+
+@poison.tool_plain
+@pure
+async def peek(n: int) -> str:
+    """Only reads, and dies of it."""
+    os._exit(3)
 
 
 @poison.tool_plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 from pydantic_ai import Agent
@@ -16,7 +17,7 @@ from tests.agents.traces import ran
 
 def write_stuck(turn: Turn) -> list[Part]:
     tool = turn.prompt.split()[0]
-    if tool not in ("sleeps", "awaits", "clogs", "beats"):
+    if tool not in ("sleeps", "awaits", "clogs", "lends", "beats", "grips"):
         return say(f"answered: {turn.prompt}")
     return say(f"{tool}: {turn.of(tool)[0].content}") if turn.of(tool) else [call(tool)]
 
@@ -49,6 +50,23 @@ async def clogs() -> str:
     ran("clogs")
     time.sleep(3600)
     return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+async def lends() -> str:
+    """Blocks a thread that is not a tool's."""
+    ran("lends")
+    await asyncio.to_thread(time.sleep, 3600)
+    return "woke up"
+
+
+@stuck.tool_plain
+@effect(in_doubt="retry")
+def grips() -> str:
+    """Never lets go of the interpreter's lock: no other thread of the process runs."""
+    ran("grips")
+    return str(re.match(r"(a+)+$", "a" * 64 + "b"))
 
 
 @stuck.tool_plain
