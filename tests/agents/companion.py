@@ -49,9 +49,10 @@ async def respond_as_companion(messages: list[Any], info: Any) -> Any:
     prompt, results = "", list[Any]()
     for message in messages:
         returns = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-        prompts = [str(part.content) for part in message.parts if isinstance(part, UserPromptPart)]
+        said = [str(part.content) for part in message.parts if isinstance(part, UserPromptPart)]
+        prompts = [text for text in said if not text.startswith("What follows was ")]
         results += returns
-        if prompts and not returns and not prompts[0].startswith("What follows was restored"):
+        if prompts and not returns:
             prompt, results = prompts[0], []
     if (folder() / "die").exists() and "mind the step" in json.dumps(sent):
         (folder() / "die").unlink()

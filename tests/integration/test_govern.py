@@ -229,7 +229,7 @@ def test_a_person_takes_over_answers_and_gives_it_back_with_a_note(
 def test_a_fork_shares_the_past_and_goes_its_own_way(
     client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
 ) -> None:
-    hire("tests.fast:companion", context_window=8000)
+    hire("tests.fast:companion", context_window=3000)
     with psycopg.connect(place.url) as connection:
         for turn in range(1000):
             last = client.enqueue("companion", f"turn {turn}", session="long", connection=connection)
