@@ -12,6 +12,7 @@ from typing import Any, cast
 from dbos import DBOS
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from agent import outside
 from agent.draft import extract
 from agent.log import log
 from agent.recorder import record
@@ -57,7 +58,7 @@ def register_care(care: Care) -> None:
 
     @DBOS.workflow(name="deliver_alert", max_recovery_attempts=None)
     async def deliver_alert(alert: int, moment: str) -> None:  # pyright: ignore[reportUnusedFunction]
-        await tell_alert(care, alert, moment)
+        await tell_alert(care, alert, cast(outside.Moment, moment))
 
 
 async def write(care: Care, session: str, task: str, reason: HandoffReason, occasion: str) -> None:
@@ -83,7 +84,7 @@ async def tell(care: Care, notice: int, times: int) -> None:
     await send(care, f"notice {notice}", read, lambda problem: continuity.note_delivery(notice, problem))
 
 
-async def tell_alert(care: Care, alert: int, moment: str) -> None:
+async def tell_alert(care: Care, alert: int, moment: outside.Moment) -> None:
     """An alert is one line in the log and one message to the outside, and so is its end."""
 
     async def say() -> None:
@@ -95,11 +96,7 @@ async def tell_alert(care: Care, alert: int, moment: str) -> None:
 
     async def read() -> webhook.Message | None:
         raised = await care.database.run(supervision.read_alert(alert))
-        if raised is None:
-            return None
-        told = raised.model_dump(mode="json", exclude={"delivered_at", "delivery_error"})
-        at = raised.resolved_at if moment == "resolved" and raised.resolved_at else raised.since
-        return webhook.Message(id=f"alert-{alert}-{moment}", type=f"alert.{moment}", at=at, data=told)
+        return outside.message_about(raised, moment) if raised is not None else None
 
     await record("alert.say", say)
     await send(care, f"alert {alert}", read, lambda problem: supervision.note_alert(alert, problem))

@@ -7,13 +7,14 @@ sentence that says it is not to be obeyed.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from store.documents import Checkpoint
-from store.types import Json, OpenedTask, Restored, StoredMessage, TaskId
+from store.types import Json, OpenedTask, PersonDecision, Restored, StoredMessage, TaskId
 
 WAITING = "This call has not run: it waits for a person's decision."
 UNANSWERED = "This call has no recorded result: its task ended before it."
@@ -86,7 +87,9 @@ def closed(rows: Sequence[StoredMessage], note: str) -> list[Placed]:
     return whole
 
 
-def state_of(restored: Restored, *, summary: str | None, unseen_input: str | None) -> str | None:
+def state_of(
+    restored: Restored, *, summary: str | None, unseen_input: str | None, owed: Sequence[PersonDecision] = ()
+) -> str | None:
     """What the next context must know beside the conversation, or nothing when there is nothing to restore.
 
     In the order of a start: what is remembered, what was laid down, the state of the work, what happened, what came
@@ -101,6 +104,7 @@ def state_of(restored: Restored, *, summary: str | None, unseen_input: str | Non
         _section(
             "calls that this task has made so far", [f"{call['tool']}: {_said(call)}" for call in restored.worked]
         ),
+        _section("what people have decided about calls that then were not made", [_decided(each) for each in owed]),
         framed("summary of the earlier conversation", summary),
         framed("the input being worked on", unseen_input),
     ]
@@ -131,6 +135,17 @@ def _checkpoint_sections(checkpoint: Checkpoint) -> list[str | None]:
 def _said(call: Json) -> str:
     outcome = str(call["outcome"])
     return f"{outcome}; it may have to be tried again" if outcome in ("failed", "raised", "retry") else outcome
+
+
+def _decided(owed: PersonDecision) -> str:
+    call = f"{owed.tool} {json.dumps(owed.arguments, ensure_ascii=False)[:500]}"
+    match owed.decision:
+        case "approved":
+            return f"{call}: approved, and it has not run; make this very call if it is needed, and nobody is asked"
+        case "answered":
+            return f"{call}: answered: {owed.note}"
+        case "denied" | "expired":
+            return f"{call}: {owed.decision}: {owed.note or 'no reason was given'}"
 
 
 def framed(origin: str, text: str | None) -> str | None:

@@ -7,7 +7,7 @@ says, so that a crash in between, another worker or another machine make no diff
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ from agent.tools import idempotency_key
 from agent.watch import beat
 from store import files
 from store.database import Database
-from store.errors import InvalidInput, NotFound, Refused, TooLarge
+from store.errors import InvalidInput, NotFound, Refused, TooLarge, Unusable
+from store.types import FileRow
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class Desk:
         """The directory is exactly what the manifest says."""
         database, folder = self.space.database, self.folder
         rows = await database.run(files.read_manifest(self.execution.task.session_id))
+        check_paths(rows)
         folder.files = {row.path: row for row in rows}
         for file in await in_thread(partial(folder.survey, is_trusting=is_trusting)):
             data = await database.run(files.read_blob(file))
@@ -75,8 +77,7 @@ class Desk:
 
     async def read(self, path: str) -> bytes:
         parts_of(path)
-        if path not in self.folder.files:
-            raise NotFound(f"There is no file {path!a}{self._hint(path)}; list_files shows what there is.")
+        self._check_known(path)
         return await self._undisturbed(lambda: self.folder.read(path))
 
     async def write(self, path: str, text: str) -> int:
@@ -87,14 +88,36 @@ class Desk:
 
     async def edit(self, path: str, old: str, new: str) -> None:
         """Safe to repeat: Postgres knows a change that this very call has made by its key."""
-        parts_of(path)
-        finding = files.find_change(self.execution.task.session_id, path, key=idempotency_key())
-        if await self.space.database.run(finding):
+        if await self._has_changed(path):
             return
         text = as_text(await self.read(path))
         if text is None:
             raise InvalidInput(f"{path} is binary and cannot be edited; write_file replaces it.")
         await self._save(path, as_bytes(replaced(path, text, old, new)))
+
+    async def delete(self, path: str) -> None:
+        """Safe to repeat: as for an edit, so that a second run does not miss what the first one removed."""
+        if await self._has_changed(path):
+            return
+        self._check_known(path)
+        task = self.execution.task.task_id
+        removing = files.remove_file(task, self.execution.owner, path, key=idempotency_key())
+        await fenced(self.space.database, removing, task)
+        del self.folder.files[path]
+        try:
+            await in_thread(self.folder.drop, path)
+        except Foreign:
+            await self.restore(is_trusting=False)
+
+    async def _has_changed(self, path: str) -> bool:
+        """Whether this very call has changed the file already, before a crash."""
+        parts_of(path)
+        finding = files.find_change(self.execution.task.session_id, path, key=idempotency_key())
+        return await self.space.database.run(finding)
+
+    def _check_known(self, path: str) -> None:
+        if path not in self.folder.files:
+            raise NotFound(f"There is no file {path!a}{self._hint(path)}; list_files shows what there is.")
 
     async def _save(self, path: str, content: bytes) -> None:
         parts_of(path)
@@ -119,7 +142,8 @@ class Desk:
         if others + size > self.space.session_bytes:
             raise TooLarge(
                 f"{path} would have {size} bytes, and the workspace has room for"
-                f" {self.space.session_bytes - others} of {self.space.session_bytes}; make this or other files smaller."
+                f" {self.space.session_bytes - others} of {self.space.session_bytes};"
+                " make this or other files smaller, or delete some."
             )
 
     def _hint(self, path: str) -> str:
@@ -133,6 +157,15 @@ class Desk:
         except Foreign:
             await self.restore(is_trusting=False)
             return await in_thread(act)
+
+
+def check_paths(rows: Sequence[FileRow]) -> None:
+    """Nothing is restored when the manifest names what can be no file, which only SQL can have put there."""
+    for row in rows:
+        try:
+            parts_of(row.path)
+        except InvalidInput as problem:
+            raise Unusable(f"The files of this session cannot be restored. {problem}") from None
 
 
 @asynccontextmanager

@@ -44,6 +44,7 @@ class Draft:
             self.restored,
             summary=self.execution.conversation.summary,
             unseen_input=self.execution.task.input[:2000] if prompt_is_hidden else None,
+            owed=self.execution.owed,
         )
 
     @property

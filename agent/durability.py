@@ -20,17 +20,18 @@ from pydantic_ai.capabilities.abstract import WrapOutputProcessHandler, WrapTool
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.output import OutputContext
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import DeferredToolResults, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from agent import tools
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
+from agent.decisions import find_owed, honour, is_approval, results_of
 from agent.desk import Space, lent
 from agent.notebook import NAMES, notebook
 from agent.people import NAMES as PEOPLE
 from agent.people import people
-from agent.recorder import Execution, WrongCall, current, fenced, heed, is_recording, lost, record
+from agent.recorder import Execution, WrongCall, current, fenced, heed, is_recording, look_up, lost, record
 from agent.request import Budget, FittedRequests
 from agent.serializer import pack, unpack
 from agent.space import NAMES as FILE_TOOLS
@@ -41,6 +42,7 @@ from steps.tool import Call, Execute, ToolRecord, call_effect, call_pure
 from store import effects, supervision
 from store.database import Database
 from store.plain import CannotLoad, CannotStore, storable
+from store.types import PersonDecision
 
 MODEL_ATTEMPTS = 5
 FIRST_RETRY_SECONDS = 1.0
@@ -168,6 +170,8 @@ class RecordedTools(AbstractCapability[Any]):
         execution = current.get()
         if execution is None or not is_recording():
             return await handler(args)
+        if not ctx.tool_call_approved and is_approval(find_owed(execution, call)):
+            raise failures.ApprovalRequired()  # a person has decided on it already: handle_deferred_tool_calls knows
         made = Call(
             tool=call.tool_name,
             call_id=call.tool_call_id,
@@ -181,6 +185,7 @@ class RecordedTools(AbstractCapability[Any]):
             await self._pass_breaker(execution, made)
             match _policy(ctx, tool_def):
                 case Pure():
+                    await look_up(self.terms.database, execution)
                     done = await call_pure(made, execute)
                 case Effect() as policy:
                     done = await self._effect(execution, made, policy, ctx, args, execute)
@@ -188,6 +193,19 @@ class RecordedTools(AbstractCapability[Any]):
 
         recorded = await _recorded(made, step)
         return _told(recorded, made)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Calls on which a person has decided before a task was replaced are not asked about again."""
+        execution = current.get()
+        if execution is None or not execution.owed:
+            return None
+        used: dict[str, PersonDecision] = {}
+        for call in (*requests.approvals, *requests.calls):
+            if (decided := await honour(self.terms.database, execution, call)) is not None:
+                used[call.tool_call_id] = decided
+        return results_of(used) if used else None
 
     async def wrap_output_process(
         self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: WrapOutputProcessHandler

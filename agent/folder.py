@@ -88,6 +88,22 @@ class Folder:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=incoming)
 
+    def drop(self, path: str) -> None:
+        """The file is gone, and every folder on the way to it that held nothing else."""
+        *folders, name = parts_of(path)
+        self._marks.pop(path, None)
+        with self._opened(self.name, *folders) as parent:
+            remove(parent, name)
+        while folders:
+            *folders, name = folders
+            with self._opened(self.name, *folders) as parent:
+                try:
+                    os.rmdir(name, dir_fd=parent)
+                except OSError as error:
+                    if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                        return
+                    raise Foreign(f"{path} lies in a folder that somebody changed; try again.") from None
+
     def read(self, path: str) -> bytes:
         """The content of a file of the manifest, and nothing else."""
         *folders, name = parts_of(path)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from agent.log import log
 from agent.process import host, new_worker_id
 from store import supervision
 from store.database import Database
+from store.types import WorkerId
 
 END_SECONDS = 5.0
+"""Beyond its drain, what a process on trial has for its last words."""
 QUIET_SECONDS = 10.0
 """After the last trial, how long the next suspect is looked for at every glance."""
 
@@ -34,7 +36,12 @@ class Isolator:
         self._listening: asyncio.Task[None] | None = None
         self._active_until = 0.0
         self._is_stopping = False
-        self._on_trial: set[str] = set()
+        self._stopped_at = 0.0
+        self._on_trial: set[WorkerId] = set()
+
+    @property
+    def on_trial(self) -> Sequence[WorkerId]:
+        return tuple(self._on_trial)
 
     @property
     def is_active(self) -> bool:
@@ -64,13 +71,15 @@ class Isolator:
     def stop(self) -> None:
         """Those on trial are stopped as planned, and nobody else is tried."""
         self._is_stopping = True
+        self._stopped_at = asyncio.get_running_loop().time()
         if self._court is not None and self._court.stdin is not None:
             self._court.stdin.close()
 
-    async def end(self) -> None:
-        """Wait a moment for those who were on trial; they end by themselves."""
+    async def end(self, drain_seconds: float) -> None:
+        """Wait for those who were on trial when `stop` was called: they drain like everybody, and end by themselves."""
         if self._listening is not None:
-            await asyncio.wait({self._listening}, timeout=END_SECONDS)
+            left = self._stopped_at + drain_seconds + END_SECONDS - asyncio.get_running_loop().time()
+            await asyncio.wait({self._listening}, timeout=max(left, 0))
 
     async def _open_court(self) -> asyncio.subprocess.Process:
         if self._court is None or self._court.returncode is not None:
@@ -90,7 +99,9 @@ class Isolator:
             if told["ended"] is not None:
                 log.warning("worker %s, which tried a suspect, ended: %s", told["worker"], told["ended"])
                 try:
-                    await self._database.run(supervision.note_end(told["worker"], told["ended"]))
+                    end = supervision.note_end(told["worker"], told["ended"], is_hang=told["is_hang"])
+                    await self._database.run(end)
                     await self._on_end(told["worker"])
                 except Exception as error:
                     log.error("the end of a trial could not be noted; it is judged later", exc_info=error)
+        self._on_trial.clear()  # nobody watches them any more

@@ -7,6 +7,7 @@ process group of its own: a signal to ours, as Ctrl-C sends it, reaches the chil
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -14,24 +15,20 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import psutil
 
-from agent import log, process, runfile, systemd
+from agent import breath, log, process, runfile, systemd
 from agent.config import Settings, read_settings
 from agent.home import address, open_home
 from agent.log import log as journal
 from store import supervision, workers
-from store.database import Link
-from store.statement import Statement
+from store.database import Link, connect
+from store.errors import Unreachable
 
 Command = Literal["start", "worker"]
-
-READY_FD = "PERDURE_READY_FD"
-LEAVING = b"!"
-"""Tells the child where to say that it is ready."""
 
 RESTARTED = "PERDURE_RESTARTED"
 """Tells the child that nobody started it by hand."""
@@ -39,8 +36,12 @@ RESTARTED = "PERDURE_RESTARTED"
 REFUSED = 1
 """The exit status of a start that cannot work, after one sentence that says why."""
 
-LOOK_SECONDS = 0.25
-"""How often a child is looked at whose memory is limited, or which is to stop; any other is left in peace."""
+LOOK_SECONDS = 1.0
+CLOSE_LOOK_SECONDS = 0.25
+"""How often a child is looked at, and one whose memory is limited, or which is to end."""
+
+SHORTEST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Between two looks whether Postgres is back; that should not be noticed late."""
 
 
 def keep(command: Command) -> int:
@@ -54,30 +55,14 @@ def keep(command: Command) -> int:
     return status
 
 
-def alert_key() -> str:
-    return f"keeper:{process.host()}"
+def alert_key(settings: Settings) -> str:
+    """One for each service: several on one host have homes or ports of their own."""
+    return f"keeper:{process.host()}:{settings.port}:{settings.home.absolute()}"
 
 
 def is_restart() -> bool:
     """Asked by the service: whether the keeper started it after it had died."""
     return RESTARTED in os.environ
-
-
-def tell_ready() -> None:
-    """Said by the service; nothing happens when no keeper listens."""
-    _tell(b".")
-
-
-def tell_leaving() -> None:
-    """Said by the service at a planned end. An end without this word is a crash, whatever its exit status."""
-    _tell(LEAVING)
-
-
-def _tell(word: bytes) -> None:
-    descriptor = os.environ.get(READY_FD)
-    if descriptor is not None:
-        with contextlib.suppress(OSError):
-            os.write(int(descriptor), word)
 
 
 @dataclass(frozen=True)
@@ -87,15 +72,17 @@ class End:
     code: int
     how: str
     process: str | None
+    _: KW_ONLY
     was_planned: bool
+    is_hang: bool
+    was_cut_off: bool
 
 
 class Keeper:
     def __init__(self, settings: Settings, command: Command) -> None:
         self._settings = settings
         self._command = command
-        self._ready, self._say_ready = os.pipe()
-        os.set_blocking(self._ready, False)
+        self._ward = breath.Ward(settings.stall_seconds)
         self._was_ready = False
         self._stop_signals, self._signals = hear_signals()
         self._is_stopping = False
@@ -108,6 +95,10 @@ class Keeper:
                 return 0 if end.code in (0, -signal.SIGTERM) else 1
             if end.code == REFUSED and not self._was_ready:
                 return REFUSED
+            if end.was_cut_off:
+                if not self._await_database():
+                    return 0
+                continue
             wait = self._count_crash()
             if wait is None:
                 self._give_up(end)
@@ -122,31 +113,42 @@ class Keeper:
 
     def _serve(self) -> End:
         """One life of the service, from its start to its end."""
+        self._ward.begin()
         child = subprocess.Popen(
             [sys.executable, "-m", "agent", self._command],
-            stdin=subprocess.DEVNULL, env=self._environment(), pass_fds=[self._say_ready], process_group=0,
+            stdin=subprocess.DEVNULL, env=self._environment(), pass_fds=[self._ward.writing], process_group=0,
         )  # fmt: skip
         known = process.identity(child.pid)
-        sentence: str | None = None
+        overweight: str | None = None
+        silence: str | None = None
         while child.poll() is None:
             if self._is_stopping:
                 child.send_signal(signal.SIGTERM)  # and again: one that just began anew has not heard the first
-            if sentence is None and self._is_too_large(child.pid):
-                sentence = f"it used more than {self._settings.memory_mb} MB of memory"
+            if overweight is None and self._is_too_large(child.pid):
+                overweight = f"it used more than {self._settings.memory_mb} MB of memory"
                 child.kill()
-            self._listen(LOOK_SECONDS if self._settings.memory_mb or self._is_stopping else None)
-        heard = b""
-        with contextlib.suppress(BlockingIOError):
-            heard = os.read(self._ready, 4096)
-        self._was_ready |= bool(heard)
-        was_planned = child.returncode == 0 and (LEAVING in heard or not heard)
-        how = sentence or process.ending(child.returncode) or "exit status 0, without having been asked to stop"
-        return End(child.returncode, how, known, was_planned)
+            silence = silence or self._ward.silence(child.pid)
+            if silence is not None:
+                self._ward.end(child.pid)
+            is_close = self._settings.memory_mb or self._is_stopping or silence
+            self._listen(CLOSE_LOOK_SECONDS if is_close else LOOK_SECONDS)
+        self._ward.listen()
+        heard = self._ward.heard
+        self._was_ready |= breath.ALIVE in heard
+        how = overweight or silence or process.ending(child.returncode)
+        return End(
+            child.returncode,
+            how or "exit status 0, without having been asked to stop",
+            known,
+            was_planned=child.returncode == 0 and (breath.LEAVING in heard or not heard),
+            is_hang=silence is not None,
+            was_cut_off=breath.CUT_OFF in heard,
+        )
 
     def _environment(self) -> dict[str, str]:
         """The run file is ours: the child may come and go."""
         given = {name: value for name, value in os.environ.items() if name not in (runfile.VARIABLE, RESTARTED)}
-        return {**given, READY_FD: str(self._say_ready), **({RESTARTED: "1"} if self._was_ready else {})}
+        return {**given, breath.VARIABLE: str(self._ward.writing), **({RESTARTED: "1"} if self._was_ready else {})}
 
     def _is_too_large(self, pid: int) -> bool:
         if self._settings.memory_mb is None:
@@ -155,9 +157,10 @@ class Keeper:
             return psutil.Process(pid).memory_info().rss > self._settings.memory_mb * 1024 * 1024
         return False
 
-    def _listen(self, seconds: float | None) -> None:
-        """Wait for a signal, and for so long at most; the end of the child is a signal too."""
-        select.select([self._signals], [], [], seconds)
+    def _listen(self, seconds: float) -> None:
+        """Wait for a signal or a word, and for so long at most; the end of the child is a signal too."""
+        select.select([self._signals, self._ward.reading], [], [], seconds)
+        self._ward.listen()
         with contextlib.suppress(BlockingIOError):
             heard = os.read(self._signals, 4096)
             self._is_stopping |= any(number in heard for number in self._stop_signals)
@@ -179,9 +182,22 @@ class Keeper:
         waits = self._settings.backoff_seconds
         return waits[min(len(self._crashes), len(waits)) - 1]
 
+    def _await_database(self) -> bool:
+        """A start that Postgres did not answer is no crash. Whether it answers before anybody asks us to stop."""
+        journal.warning("Postgres cannot be reached; the service is started again once it can, and no crash is counted")
+        given = self._settings.backoff_seconds
+        waits = itertools.chain(given, itertools.repeat(given[-1]))
+        while self._pause(min(max(next(waits), SHORTEST_WAIT), LONGEST_WAIT)):
+            with contextlib.suppress(Unreachable):
+                if self._settings.database_url is not None:  # the embedded one is started with the service
+                    connect(self._settings.database_url).close()
+                return True
+        return False
+
     def _give_up(self, end: End) -> None:
         times, minutes = len(self._crashes), self._settings.crash_window_seconds / 60
-        what = f"Perdure on {process.host()} died {times} times within {minutes:g} minutes, the last time: {end.how}."
+        where = f"{process.host()} (home {self._settings.home.absolute()}, port {self._settings.port})"
+        what = f"Perdure on {where} died {times} times within {minutes:g} minutes, the last time: {end.how}."
         did = "It was started again each time before, and now stays down. Every accepted task is kept and waits."
         advice = (
             "Look for the cause at the end of its log and in agent.workers.ended, mend it, and start it again:"
@@ -189,26 +205,37 @@ class Keeper:
         )
         journal.error("%s %s %s", what, did, advice)
         self._note(end)
-        alert = supervision.raise_alert(alert_key(), what=what, did=did, advice=advice)
+        key = alert_key(self._settings)
         try:
-            with open_home(self._settings) as home:
-                run_once(home.url, alert)
+            with open_home(self._settings) as home, contextlib.closing(Link(home.url, size=1)) as link:
+                link.run(supervision.raise_alert(key, what=what, did=did, advice=advice))
+                self._send_alert(link, key)
         except Exception as error:
             journal.error("the alert about it could not be raised", exc_info=error)
+
+    def _send_alert(self, link: Link, key: str) -> None:
+        """No worker is left here to do it; what is not received now is sent after the next start."""
+        from agent import outside  # nothing that the keeper has to carry before
+
+        address, alert = outside.address_of(self._settings), link.run(supervision.find_alert(key))
+        message = outside.message_about(alert, "raised") if alert is not None else None
+        if address is None or alert is None or message is None:
+            return
+        problem = outside.send_now(message, address, self._pause)
+        if problem is None:
+            link.run(supervision.note_alert(alert.alert_id, None))
+        else:
+            journal.error("the alert did not reach %s: %s; it is sent after the next start", address.host, problem)
 
     def _note(self, end: End) -> None:
         """For whoever looks later; that it cannot be written is no reason not to go on."""
         if end.process is None:
             return
         try:
-            run_once(address(self._settings), workers.note_process_end(end.process, end.how))
+            with contextlib.closing(Link(address(self._settings), size=1)) as link:
+                link.run(workers.note_process_end(end.process, end.how, is_hang=end.is_hang))
         except Exception as error:
             journal.warning("how the service ended could not be noted in Postgres", exc_info=error)
-
-
-def run_once(url: str, statement: Statement[None]) -> None:
-    with contextlib.closing(Link(url, size=1)) as link:
-        link.run(statement)
 
 
 def hear_signals() -> tuple[tuple[int, ...], int]:

@@ -18,12 +18,12 @@ from dbos._context import current_owner_xid
 from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
 from agent.folder import Folder
-from store import tasks
+from store import tasks, wishes
 from store.database import Database
 from store.errors import Fenced
 from store.plain import CannotLoad
 from store.statement import Statement
-from store.types import OpenedTask, OwnerToken, PersonDecision, Steer, TaskId, Wish, WorkerId
+from store.types import OpenedTask, OwnerToken, PersonDecision, SessionId, Steer, TaskId, Wish, WorkerId
 
 T = TypeVar("T")
 
@@ -71,21 +71,36 @@ class Execution:
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_recovering: bool = False
     steers: tuple[Steer, ...] = ()
+    owed: list[PersonDecision] = field(default_factory=list[PersonDecision])
+    """Decisions made for tasks that this one replaces, and not used yet."""
+    is_called: bool = False
+    """Whether somebody has asked something of the task since it last looked."""
     folder: Folder | None = None
     """The session's files, once they are what the manifest says."""
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)
 
+_running: dict[int, Execution] = {}
+
 
 @contextmanager
 def executing(execution: Execution) -> Iterator[None]:
     """What runs inside knows on whose behalf."""
     token = current.set(execution)
+    _running[id(execution)] = execution
     try:
         yield
     finally:
+        del _running[id(execution)]
         current.reset(token)
+
+
+def call(session: SessionId | None) -> None:
+    """The session's task looks before its next step what is wanted of it; without a session, every task does."""
+    for execution in list(_running.values()):
+        if session is None or execution.task.session_id == session:
+            execution.is_called = True
 
 
 def ownership(task: TaskId) -> OwnerToken:
@@ -136,6 +151,13 @@ def misfit(error: BaseException) -> str | None:
 
 class TaskStopped(Exception):
     """Somebody cancelled the task, or said something more urgent; what it did so far stays."""
+
+
+async def look_up(database: Database, execution: Execution) -> None:
+    """Before a step that asks the database nothing: heed what is wanted, if anybody called."""
+    if execution.is_called:
+        execution.is_called = False
+        await heed(database, execution, await database.run(wishes.read_wish(execution.task.task_id)))
 
 
 async def heed(database: Database, execution: Execution, wish: Wish | None) -> None:

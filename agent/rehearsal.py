@@ -74,7 +74,7 @@ async def first_difference(task: OpenedTask, agents: Agents, database: Database)
     records = await database.run(tasks.read_records(task.task_id))
     replay = Replay(records)
     decisions = {decision.call_id: decision for decision in task.decisions}
-    execution = Execution(task, OwnerToken(NOBODY), NOBODY, decisions)
+    execution = Execution(task, OwnerToken(NOBODY), NOBODY, decisions, owed=list(task.owed))
     history = await read_history(database, execution)
     try:
         with executing(execution), replaying(task.task_id, replay):

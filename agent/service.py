@@ -15,7 +15,7 @@ from typing import NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from agent import engine, keeper, log, runfile, systemd
+from agent import breath, engine, keeper, log, outside, runfile, systemd
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
 from agent.care import Care, register_care
@@ -24,6 +24,7 @@ from agent.desk import Space
 from agent.durability import Terms
 from agent.health import build_health
 from agent.home import Home, open_home
+from agent.leftovers import Leftovers
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable
 from agent.request import Budget
@@ -33,11 +34,10 @@ from agent.supervisor import Supervisor
 from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
-from steps.webhook import Address
 from store import keys, schema, supervision, tasks, workers
 from store.bell import Bell
 from store.database import Database, Link, check, connect, run_on
-from store.errors import Fenced, Misconfigured
+from store.errors import Fenced, Misconfigured, Unreachable
 from store.supervision import CrashPolicy
 from store.types import WorkerId
 
@@ -68,8 +68,12 @@ def run(settings: Settings, *, console: bool) -> None:
     listener = listen(settings.host, settings.port)
     agents = load_agents(settings.agents)
     with open_home(settings) as home:
-        prepare(home.url)
-        check_guarded(settings, home.url)
+        try:
+            prepare(home.url)
+            check_guarded(settings, home.url)
+        except Unreachable:
+            breath.tell(breath.CUT_OFF)
+            raise
         asyncio.run(_serve(settings, home, agents, listener, run_file, console=console))
 
 
@@ -78,7 +82,7 @@ def depart(home: Home, run_file: int | None) -> NoReturn:
     if home.embedded is not None:
         home.embedded.release()
     runfile.end_as_planned(run_file)
-    keeper.tell_leaving()
+    breath.tell(breath.LEAVING)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -110,7 +114,7 @@ async def _serve(
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         if not keeper.is_restart():
-            await database.run(supervision.resolve_alert(keeper.alert_key()))
+            await database.run(supervision.resolve_alert(keeper.alert_key(settings)))
         _announce(settings, listener, list(durable), console=console)
         pulse = systemd.Pulse(lambda: watchdog.is_healthy)
         pulse.start()
@@ -170,6 +174,7 @@ async def _furnish(
         beat_seconds=settings.heartbeat_seconds,
         policy=crash_policy(settings),
         breakers=breakers,
+        leftovers=Leftovers(database, space_of(settings, database).base),
         session_seconds=settings.session_days * 86_400 if settings.session_days else None,
         isolated_as=isolated_as,
     )
@@ -192,7 +197,7 @@ async def _furnish(
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)
     register_workflow(durable, database, lambda: supervisor.worker, patience=settings.approval_seconds)
-    register_care(Care(database, durable, settings.handoff_seconds, examiner, webhook_address(settings)))
+    register_care(Care(database, durable, settings.handoff_seconds, examiner, outside.address_of(settings)))
     register_schedules(database)
     await supervisor.register()
     return supervisor, durable
@@ -217,6 +222,7 @@ async def _try_one(settings: Settings, url: str, agents: Agents, worker: WorkerI
         supervisor.start()
         watchdog = _watchdog(settings, None, supervisor, stop, stop)
         watchdog.start()
+        breath.begin(settings.stall_seconds)
         await engine.finish_one(stop, TRIAL_SECONDS)
         watchdog.stop()
         with contextlib.suppress(TimeoutError):
@@ -267,6 +273,7 @@ def begin_anew(home: Home) -> NoReturn:
     """The same command in the same process, without what blocked it."""
     if home.embedded is not None:
         home.embedded.release()
+    breath.tell(breath.ANEW)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "agent", *sys.argv[1:]])  # noqa: S606
@@ -294,7 +301,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await supervisor.stop()
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
-    await supervisor.end_trials()
+    await supervisor.end_trials(settings.drain_seconds)
     await engine.destroy()
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
@@ -310,13 +317,6 @@ async def _hand_over(database: Database, worker: WorkerId, left: Sequence[str]) 
             )
 
 
-def webhook_address(settings: Settings) -> Address | None:
-    if settings.webhook_url is None:
-        return None
-    secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret else None
-    return Address(url=settings.webhook_url, secret=secret, waits=settings.webhook_retry_seconds)
-
-
 def _announce(settings: Settings, listener: socket.socket, names: list[str], *, console: bool) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -326,7 +326,7 @@ def _announce(settings: Settings, listener: socket.socket, names: list[str], *, 
         print(f"Perdure is ready: http://{shown}:{port}", flush=True)
     else:
         print(f"Perdure worker is ready: http://{shown}:{port}/readyz", flush=True)
-    keeper.tell_ready()
+    breath.begin(settings.stall_seconds)
     systemd.notify("READY=1")
 
 

@@ -13,7 +13,7 @@ from agent.tools import pure
 from agent.watch import beat
 from store.errors import InvalidInput
 
-NAMES = ("list_files", "read_file", "write_file", "edit_file", "search_files")
+NAMES = ("list_files", "read_file", "write_file", "edit_file", "delete_file", "search_files")
 MOST_LISTED = 500
 MOST_FOUND = 100
 MOST_REFUSALS = 5
@@ -21,8 +21,8 @@ MOST_REFUSALS = 5
 
 
 def workspace_tools() -> FunctionToolset[Any]:
-    """Each tool is one step that may be repeated: those that write are as `Desk.write` and `Desk.edit` say. They are
-    not effects, so that the ledger does not keep a second copy of every content."""
+    """Each tool is one step that may be repeated: those that write are as `Desk.write`, `Desk.edit` and `Desk.delete`
+    say. They are not effects, so that the ledger does not keep a second copy of every content."""
     tools: FunctionToolset[Any] = FunctionToolset(id="perdure-workspace", max_retries=MOST_REFUSALS)
 
     @tools.tool_plain
@@ -63,6 +63,14 @@ def workspace_tools() -> FunctionToolset[Any]:
         async with at_the_desk() as desk:
             await desk.edit(path, old, new)
         return f"edited {path}"
+
+    @tools.tool_plain(sequential=True)
+    @pure
+    async def delete_file(path: str) -> str:
+        """Remove a file of your workspace, and folders that are empty without it."""
+        async with at_the_desk() as desk:
+            await desk.delete(path)
+        return f"deleted {path}"
 
     @tools.tool_plain
     @pure

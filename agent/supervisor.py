@@ -11,7 +11,9 @@ from functools import partial
 
 from agent import engine, process
 from agent.breaker import ToolBreakers
+from agent.ear import Ear
 from agent.isolation import Isolator
+from agent.leftovers import Leftovers
 from agent.log import log
 from store import continuity, sessions, stream, supervision, tasks, workers
 from store.database import Database, Link
@@ -32,16 +34,25 @@ TIMELY_BEATS = 2
 TEND_SECONDS = 60.0
 """How often the checkpoints of long work are kept up."""
 
+SWEEP_SECONDS = 600.0
+"""How often directories of deleted sessions are looked for, from the start on."""
+
 LOST_SECONDS = 60.0
 """A claim that has not begun to run for so long never will; a busy worker may need a while to begin many."""
 
 
 class Heart(threading.Thread):
-    """Beats from a thread of its own: a worker whose event loop is busy is slow, not dead."""
+    """Beats from a thread of its own: a worker whose event loop is busy is slow, not dead.
 
-    def __init__(self, url: str, worker: WorkerId, beat_seconds: float) -> None:
+    It beats for those on trial too: one that hangs must be found by who watches it, for silence alone convicts nobody.
+    """
+
+    def __init__(
+        self, url: str, worker: WorkerId, beat_seconds: float, on_trial: Callable[[], Sequence[WorkerId]]
+    ) -> None:
         super().__init__(name="perdure-heart", daemon=True)
         self.worker = worker
+        self._on_trial = on_trial
         self.timely = 0
         self.was_declared_dead = False
         self._beat_seconds = beat_seconds
@@ -54,6 +65,8 @@ class Heart(threading.Thread):
             try:
                 if not self._link.run(workers.beat(self.worker)):
                     self.was_declared_dead = True
+                for child in self._on_trial():
+                    self._link.run(workers.beat(child))
                 now = time.monotonic()
                 self.timely = self.timely + 1 if now - last < 2 * self._beat_seconds else 0
                 last = now
@@ -78,6 +91,7 @@ class Supervisor:
         beat_seconds: float,
         policy: CrashPolicy,
         breakers: ToolBreakers,
+        leftovers: Leftovers,
         session_seconds: float | None = None,
         isolated_as: WorkerId | None = None,
     ) -> None:
@@ -85,6 +99,7 @@ class Supervisor:
         self.is_isolated = isolated_as is not None
         self._policy = policy
         self._breakers = breakers
+        self._leftovers = leftovers
         self._session_seconds = session_seconds
         self._isolator = Isolator(
             database, version=version, beat_seconds=beat_seconds, on_end=lambda worker: self._adopt([worker])
@@ -93,10 +108,12 @@ class Supervisor:
         self._version = version
         self._agents = agents
         self._beat_seconds = beat_seconds
-        self._heart = Heart(database.url, self.worker, beat_seconds)
+        self._heart = Heart(database.url, self.worker, beat_seconds, lambda: self._isolator.on_trial)
+        self._ear = Ear(database.url)
         self._neighbours: list[WorkerRow] = []
         self._is_cut_off = False
         self._tended = 0.0
+        self._swept: float | None = None
         self._loop: asyncio.Task[None] | None = None
 
     @property
@@ -120,6 +137,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._heart.start()
+        self._ear.start()
         if self.is_isolated:
             return  # whoever is on trial judges nobody
         self._loop = asyncio.create_task(self._run(), name="perdure-supervisor")
@@ -129,13 +147,14 @@ class Supervisor:
             self._loop.cancel()
             await asyncio.wait({self._loop})
         await asyncio.to_thread(self._heart.stop)
+        await asyncio.to_thread(self._ear.stop)
 
     def stop_trials(self) -> None:
         """Those on trial are stopped as planned, beside what runs here."""
         self._isolator.stop()
 
-    async def end_trials(self) -> None:
-        await self._isolator.end()
+    async def end_trials(self, drain_seconds: float) -> None:
+        await self._isolator.end(drain_seconds)
 
     async def _run(self) -> None:
         next_look = 0.0
@@ -177,6 +196,7 @@ class Supervisor:
         await self._isolator.turn()
         await self._database.try_once(tasks.expire_approvals())
         await self._tend()
+        await self._sweep()
 
     async def _adopt(self, gone: list[str], *, judge_silence: bool = False) -> None:
         adopting = workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence, policy=self._policy)
@@ -202,6 +222,12 @@ class Supervisor:
             await self._database.try_once(stream.sweep())
             if self._session_seconds is not None:
                 await self._database.try_once(sessions.expire_sessions(self._session_seconds))
+
+    async def _sweep(self) -> None:
+        if self._swept is None or time.monotonic() - self._swept >= SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            if removed := await self._leftovers.sweep():
+                log.info("removed the directories of %d sessions that were deleted", removed)
 
     async def _rise_again(self) -> None:
         old, self.worker = self.worker, process.new_worker_id()

@@ -15,11 +15,11 @@ from typing import Any, Literal, assert_never
 from dbos import DBOS
 from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, UserPromptPart
-from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
 from agent.chronicle import retell
 from agent.context import assemble
+from agent.decisions import results_of
 from agent.durability import call_key
 from agent.engine import is_worth_waiting_out
 from agent.notebook import amend_checkpoint
@@ -126,7 +126,9 @@ async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Ex
     if task is None:
         raise lost(task_id)
     decisions = {decision.call_id: decision for decision in task.decisions}
-    return Execution(task, owner, worker, decisions, is_recovering=task.is_recovering, steers=task.steers)
+    return Execution(
+        task, owner, worker, decisions, is_recovering=task.is_recovering, steers=task.steers, owed=list(task.owed)
+    )
 
 
 async def read_history(database: Database, execution: Execution) -> list[ModelMessage]:
@@ -188,7 +190,7 @@ async def act(
             finished = await agent.run(
                 None if task.kind == "continuation" else task.input,
                 message_history=history,
-                deferred_tool_results=decisions_of(execution) if task.kind == "continuation" else None,
+                deferred_tool_results=results_of(execution.decisions) if task.kind == "continuation" else None,
                 usage_limits=UsageLimits(request_limit=MOST_REQUESTS),
             )
         except Exception as error:
@@ -292,23 +294,6 @@ def waiting(execution: Execution, requests: DeferredToolRequests, messages: Sequ
 
 def asked_in(arguments: dict[str, Any]) -> str:
     return str(arguments.get("question") or arguments.get("reason") or "an answer is needed")
-
-
-def decisions_of(execution: Execution) -> DeferredToolResults:
-    results = DeferredToolResults()
-    for call_id, decided in execution.decisions.items():
-        match decided.decision:
-            case "approved":
-                results.approvals[call_id] = ToolApproved(override_args=decided.edited)
-            case "answered":
-                results.calls[call_id] = decided.note or ""
-            case "denied" | "expired" if decided.kind == "question":
-                results.calls[call_id] = f"There is no answer: {decided.note or 'the question was declined'}."
-            case "denied":
-                results.approvals[call_id] = ToolDenied(decided.note or "A person denied this call.")
-            case "expired":
-                results.approvals[call_id] = ToolDenied(f"Nobody approved this call: {decided.note}.")
-    return results
 
 
 def stored_form(message: ModelMessage) -> Json:

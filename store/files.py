@@ -11,6 +11,8 @@ from store.errors import InvalidInput, Unusable
 from store.statement import Rows, Statement, all_of, query, value
 from store.types import FileRow, Json, OwnerToken, SessionId, TaskId
 
+UNKNOWN_SIZE = -1
+
 
 def describe(path: str, content: bytes) -> FileRow:
     return FileRow(path=path, sha256=hashlib.sha256(content).digest(), size=len(content))
@@ -23,11 +25,17 @@ def packed(content: bytes) -> bytes:
 def unpacked(data: bytes, file: FileRow) -> bytes:
     """The content, or a refusal to pass off anything else for it."""
     try:
-        content = zstandard.ZstdDecompressor().decompress(data, max_output_size=file.size) if file.size else b""
+        # The frame says how large it is, and a false one must not be believed.
+        is_believable = not file.size or zstandard.frame_content_size(data) in (file.size, UNKNOWN_SIZE)
+        unpack = zstandard.ZstdDecompressor().decompress
+        content = None if not is_believable else unpack(data, max_output_size=file.size) if file.size else b""
     except zstandard.ZstdError:
         content = None
     if content is None or hashlib.sha256(content).digest() != file.sha256:
-        raise Unusable(f"The stored content of {file.path} is damaged: restore agent.blobs from a backup.")
+        raise Unusable(
+            f"The stored content of {file.path} is damaged, it does not have the hash it is stored under: restore"
+            " agent.blobs from a backup, or import the session again with perdure import, which checks its files."
+        )
     return content
 
 
@@ -56,6 +64,11 @@ def save_file(task: TaskId, owner: OwnerToken, file: FileRow, data: bytes, *, ke
         },
         value,
     )  # fmt: skip
+
+
+def remove_file(task: TaskId, owner: OwnerToken, path: str, *, key: str) -> Statement[bool]:
+    gone = {"sha256": None, "size": None, "data": None}
+    return Statement(query("save_file"), {"task": task, "owner": owner, "path": path, "key": key, **gone}, value)
 
 
 def read_manifest(session: SessionId | str) -> Statement[list[FileRow]]:

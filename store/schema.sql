@@ -174,8 +174,13 @@ CREATE TABLE agent.approvals (
     decided_at      timestamptz,
     kind text NOT NULL DEFAULT 'approval' CHECK (kind IN ('approval', 'question')),
     edited jsonb,
+    honoured_by text,
+    honoured_as text,
     PRIMARY KEY (task_id, call_id)
 );
+
+-- A decision that outlived the task it was made for: by which later task it was used, and for which of its calls.
+CREATE INDEX approvals_honoured ON agent.approvals (honoured_by) WHERE honoured_by IS NOT NULL;
 
 CREATE TABLE agent.workers (
     worker_id    text PRIMARY KEY,
@@ -190,7 +195,8 @@ CREATE TABLE agent.workers (
     beat_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     role text NOT NULL DEFAULT 'worker' CHECK (role IN ('worker', 'isolated')),
     trial text,
-    ended text
+    ended text,
+    hung boolean NOT NULL DEFAULT false
 );
 
 -- The factual state of the work, at most 10 KB, kept by the agent through tools and by the service.
@@ -329,11 +335,13 @@ CREATE INDEX steers_by_task ON agent.steers (task_id);
 
 CREATE UNIQUE INDEX steers_by_key ON agent.steers (session_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- Contents, compressed with zstd. `size` is that of the content itself.
+-- Contents, compressed with zstd. `size` is that of the content itself. What came with a document is not verified, for
+-- Postgres cannot unpack it: readers check the hash, and the first task that saves the same content puts its own there.
 CREATE TABLE agent.blobs (
     sha256 bytea PRIMARY KEY CHECK (length(sha256) = 32),
     size   integer NOT NULL,
-    data   bytea NOT NULL
+    data   bytea NOT NULL,
+    is_verified boolean NOT NULL DEFAULT true
 );
 
 -- One row per change of a file, only ever appended; `seq` is that of its event in the journal, and no content means
@@ -586,6 +594,7 @@ BEGIN
             SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note, 'kind', a.kind,
                 'arguments', arguments, 'edited', edited, 'idempotency_key', idempotency_key) ORDER BY call_id)
             FROM agent.approvals a WHERE a.task_id = opened.continues), '[]'),
+        'owed', CASE WHEN opened.continues IS NULL THEN '[]' ELSE agent.owed(task) END,
         'compaction', agent.last_compaction(opened.session_id), 'control', opened.control,
         'steers', agent.steers_of(task));
 END $$;
@@ -771,6 +780,42 @@ BEGIN
     END IF;
     SELECT task_id INTO following FROM agent.tasks WHERE continues = task;
     RETURN following;
+END $$;
+
+-- What people decided for a task that was replaced before it used it, as the task now in its line may: an approval
+-- whose call never began, a denial or an answer. The same at every opening of the task.
+CREATE FUNCTION agent.owed(task text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE line AS (
+        SELECT t.task_id, t.continues, t.kind, false AS is_replaced FROM agent.tasks t WHERE t.task_id = task
+        UNION ALL
+        SELECT p.task_id, p.continues, p.kind, l.kind = 'replacement'
+        FROM line l JOIN agent.tasks p ON p.task_id = l.continues)
+    SELECT coalesce(jsonb_agg(jsonb_build_object('asked_by', a.task_id, 'call_id', a.call_id, 'tool', a.tool,
+            'decision', a.decision, 'note', a.note, 'kind', a.kind, 'arguments', a.arguments, 'edited', a.edited,
+            'idempotency_key', a.idempotency_key, 'honoured_as', a.honoured_as) ORDER BY a.requested_at, a.call_id), '[]')
+    FROM line l JOIN agent.approvals a ON a.task_id = l.continues
+    WHERE l.kind = 'continuation' AND l.is_replaced AND a.decision IS NOT NULL
+      AND (a.honoured_by IS NULL OR a.honoured_by = task)
+      AND NOT EXISTS (SELECT 1 FROM agent.effects e
+                      WHERE e.idempotency_key = a.idempotency_key AND e.task_id NOT IN (a.task_id, task))
+      AND NOT EXISTS (SELECT 1 FROM line b JOIN dbos.operation_outputs o ON o.workflow_uuid = b.task_id
+                      WHERE b.task_id NOT IN (a.task_id, task) AND o.function_name = 'tool.' || a.tool
+                        AND agent.as_json(o.output)->>'idempotency_key' = a.idempotency_key)
+$$;
+
+-- A decision made for an earlier task is used by a call of this one, and by no other.
+CREATE FUNCTION agent.honour(task text, owner text, asked_by text, asked_call text, by_call text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    used agent.approvals%ROWTYPE;
+BEGIN
+    PERFORM agent.hold(task, owner);
+    UPDATE agent.approvals a SET honoured_by = task, honoured_as = by_call
+    WHERE a.task_id = asked_by AND a.call_id = asked_call AND a.honoured_by IS NULL RETURNING * INTO used;
+    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM agent.append_event(used.session_id, task, 'approval.honoured', jsonb_build_object('call_id', by_call,
+        'tool', used.tool, 'decision', used.decision, 'asked_by', asked_by, 'asked_call', asked_call));
 END $$;
 
 -- Declares silent or provably gone workers dead and frees what they ran, whoever left it. One adopter at a time.
@@ -1036,6 +1081,20 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(t.control, CASE WHEN s.mode = 'paused' THEN 'pause' END)
     FROM agent.tasks t JOIN agent.sessions s USING (session_id) WHERE t.task_id = task
 $$;
+
+-- Whoever runs a task of the session is told that something is asked of it (see agent.wanted).
+CREATE FUNCTION agent.call_worker() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('perdure_wish', NEW.session_id);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER wish AFTER UPDATE OF mode ON agent.sessions
+    FOR EACH ROW WHEN (NEW.mode = 'paused') EXECUTE FUNCTION agent.call_worker();
+
+CREATE TRIGGER wish AFTER UPDATE OF control ON agent.tasks
+    FOR EACH ROW WHEN (NEW.control IS NOT NULL) EXECUTE FUNCTION agent.call_worker();
 
 -- Words for a task, in the order they came.
 CREATE FUNCTION agent.steers_of(task text) RETURNS jsonb
@@ -1381,6 +1440,7 @@ BEGIN
     UPDATE agent.tasks SET outcome = 'cancelled', finished_at = coalesce(finished_at, clock_timestamp()), error = why
     WHERE task_id = task RETURNING * INTO old;
     UPDATE dbos.workflow_status SET status = 'CANCELLED', owner_xid = NULL WHERE workflow_uuid = task;
+    UPDATE agent.approvals SET honoured_by = NULL, honoured_as = NULL WHERE honoured_by = task;
     INSERT INTO agent.tasks (task_id, session_id, agent, user_id, seq, kind, continues, input)
     VALUES (gen_random_uuid()::text, old.session_id, old.agent, old.user_id, old.seq, 'replacement', task,
         coalesce(words, old.input))
@@ -1445,22 +1505,25 @@ BEGIN
     PERFORM agent.place_session(crashed.session_id);
 END $$;
 
--- A task killed the worker that ran nothing else: it is the one.
+-- A task killed the worker that ran nothing else, or held it up until it was killed: it is the one.
 CREATE FUNCTION agent.convict(task text, worker text, allowed integer, wind interval, pause double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    guilty agent.tasks%ROWTYPE;
-    how    text;
+    guilty  agent.tasks%ROWTYPE;
+    how     text;
+    is_hang boolean;
 BEGIN
     SELECT * INTO guilty FROM agent.tasks WHERE task_id = task;
-    SELECT coalesce(w.ended, 'the process is gone') INTO how FROM agent.workers w WHERE w.worker_id = worker;
+    SELECT w.ended, w.hung INTO how, is_hang FROM agent.workers w WHERE w.worker_id = worker;
     INSERT INTO agent.crashes (worker_id, task_id, session_id, agent, tool)
     VALUES (worker, task, guilty.session_id, guilty.agent, agent.tool_under_way(task))
     ON CONFLICT DO NOTHING;
     UPDATE agent.crashes SET is_blamed = true WHERE task_id = task;
     UPDATE agent.tasks SET crashes = crashes + 1 WHERE task_id = task;
-    PERFORM agent.bury(task, format('it killed its worker, alone in a process of its own (%s)', how),
-        jsonb_build_object('reason', 'crash', 'exit', how, 'attempts', guilty.crashes + 1, 'worker', worker,
+    PERFORM agent.bury(task, format('%s its worker, alone in a process of its own (%s)',
+            CASE WHEN is_hang THEN 'hang: it held up' ELSE 'it killed' END, how),
+        jsonb_build_object('reason', CASE WHEN is_hang THEN 'hang' ELSE 'crash' END, 'exit', how,
+            'attempts', guilty.crashes + 1, 'worker', worker,
             'tool', (SELECT c.tool FROM agent.crashes c WHERE c.task_id = task AND c.worker_id = worker)));
     PERFORM agent.trip(guilty.session_id, guilty.agent, allowed, wind, pause);
 END $$;
@@ -1591,15 +1654,11 @@ BEGIN
     RETURN true;
 END $$;
 
--- How a process ended, as seen by who started it; a dead letter that it left says so too.
-CREATE FUNCTION agent.note_end(worker text, how text) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE agent.workers SET ended = how WHERE worker_id = worker;
-    UPDATE agent.tasks SET evidence = evidence || jsonb_build_object('exit', how),
-        error = format('it killed its worker, alone in a process of its own (%s)', how)
-    WHERE outcome = 'dead' AND evidence->>'worker' = note_end.worker AND evidence->>'reason' = 'crash';
-END $$;
+-- How a process ended, as seen by who started it, and whether it was ended because it hung.
+CREATE FUNCTION agent.note_end(worker text, how text, is_hang boolean DEFAULT false) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE agent.workers SET ended = how, hung = is_hang WHERE worker_id = worker
+$$;
 
 -- A step made no progress for too long: the task is tried again, and set aside when that has happened before.
 CREATE FUNCTION agent.stall(task text, owner text, step text, seconds double precision) RETURNS boolean
@@ -1973,6 +2032,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- A session from a document: idle, with its conversation, its checkpoint and its journal. Its tasks get new ids.
+-- Whether files are what they say is checked by `perdure import` and the client before, and else when they are restored.
 CREATE FUNCTION agent.import_session(document jsonb, new_session text, new_user text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -2016,8 +2076,8 @@ BEGIN
     IF document->'checkpoint' ? 'goal' THEN PERFORM agent.keep_checkpoint(heir, document->'checkpoint'); END IF;
     IF document ? 'files' THEN
         PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
-        INSERT INTO agent.blobs (sha256, size, data)
-        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64')
+        INSERT INTO agent.blobs (sha256, size, data, is_verified)
+        SELECT DISTINCT ON (1) decode(f->>'sha256', 'hex'), (f->>'size')::integer, decode(f->>'data', 'base64'), false
         FROM jsonb_array_elements(document->'files') f ON CONFLICT DO NOTHING;
         INSERT INTO agent.files (session_id, path, seq, sha256, size)
         SELECT heir, f->>'path', greatest(last, 1), decode(f->>'sha256', 'hex'), (f->>'size')::integer
@@ -2052,7 +2112,9 @@ BEGIN
         'removed', save_file.sha256 IS NULL));
     IF save_file.sha256 IS NOT NULL THEN
         PERFORM pg_advisory_xact_lock_shared(hashtext('perdure.blobs'));
-        INSERT INTO agent.blobs VALUES (save_file.sha256, save_file.size, save_file.data) ON CONFLICT DO NOTHING;
+        INSERT INTO agent.blobs AS b VALUES (save_file.sha256, save_file.size, save_file.data)
+        ON CONFLICT ON CONSTRAINT blobs_pkey DO UPDATE SET size = excluded.size, data = excluded.data, is_verified = true
+        WHERE NOT b.is_verified;
     END IF;
     INSERT INTO agent.files VALUES (of_session, save_file.path, place, save_file.sha256, coalesce(save_file.size, 0),
         task, save_file.key);
@@ -2084,7 +2146,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- A schedule and its row at DBOS's scheduler exist, or nothing was written. `pattern` is what DBOS is to keep time by;
--- as it makes up what came before it looked, an occurrence in the seconds until then is not lost.
+-- as it makes up what came before it looked, an occurrence in the seconds until then is not lost. The name of one whose
+-- only moment is over, and owes no run, can be used again.
 CREATE FUNCTION agent.schedule(new_name text, for_agent text, new_input text, for_session text, for_user text,
     new_cron text, new_at timestamptz, zone text, if_missed text, pattern text, first_at timestamptz,
     max_bytes integer DEFAULT 1048576) RETURNS void
@@ -2117,6 +2180,12 @@ BEGIN
     SELECT s.* INTO owner FROM agent.sessions s WHERE s.session_id = for_session;
     IF FOUND THEN PERFORM agent.check_owner(owner, for_agent, for_user); END IF;
 
+    PERFORM agent.unschedule(k.name) FROM (
+        SELECT k.name, k.at FROM agent.schedules k
+        WHERE k.name = new_name AND k.at IS NOT NULL AND k.next_at IS NULL FOR UPDATE) k
+    WHERE NOT EXISTS (SELECT 1 FROM dbos.workflow_status w
+        WHERE w.workflow_uuid = 'owed-' || k.name || '-' || agent.as_iso(k.at)
+          AND w.status IN ('PENDING', 'ENQUEUED', 'DELAYED'));
     INSERT INTO agent.schedules (name, agent, session_id, user_id, input, cron, at, timezone, missed, next_at)
     VALUES (new_name, for_agent, for_session, for_user, new_input, new_cron, new_at, zone, if_missed, first_at)
     ON CONFLICT DO NOTHING;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -93,6 +94,13 @@ def read_journal(
 
 def set_mode(session: str, mode: Literal["open", "paused", "closed"], person: str | None = None) -> Statement[None]:
     return Statement(query("set_mode"), {"session": session, "mode": mode, "person": person}, nothing)
+
+
+def find_digests(digests: Sequence[str]) -> Statement[set[str]]:
+    """Those that begin the SHA-256 of the id of a session that exists."""
+    return Statement(
+        query("find_sessions"), {"digests": list(digests)}, lambda rows: {str(row["digest"]) for row in rows}
+    )
 
 
 def speak(session: str, person: str, words: str) -> Statement[TaskId]:

@@ -40,6 +40,10 @@ def read_alert(alert: int) -> Statement[AlertRow | None]:
     return Statement(query("read_alert"), {"alert": alert}, one_or_none(AlertRow))
 
 
+def find_alert(key: str) -> Statement[AlertRow | None]:
+    return Statement(query("find_alert"), {"key": key}, one_or_none(AlertRow))
+
+
 def note_alert(alert: int, problem: str | None) -> Statement[None]:
     return Statement(query("note_alert"), {"alert": alert, "problem": problem}, nothing)
 
@@ -59,8 +63,8 @@ def claim_trial(child: WorkerId, *, host: str, version: str, beat_seconds: float
     )
 
 
-def note_end(worker: str, how: str) -> Statement[None]:
-    return Statement(query("note_end"), {"worker": worker, "how": how}, nothing)
+def note_end(worker: str, how: str, *, is_hang: bool) -> Statement[None]:
+    return Statement(query("note_end"), {"worker": worker, "how": how, "is_hang": is_hang}, nothing)
 
 
 def stall(task: TaskId, owner: OwnerToken, *, step: str, seconds: float) -> Statement[bool]:

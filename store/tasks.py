@@ -15,6 +15,7 @@ from store.types import (
     Json,
     OpenedTask,
     OwnerToken,
+    PersonDecision,
     Question,
     QuestionRow,
     StepRecord,
@@ -163,6 +164,14 @@ def cancel(task: str, why: str | None) -> Statement[None]:
 
 def stop_here(task: TaskId, owner: OwnerToken) -> Statement[None]:
     return Statement(query("stop_here"), {"task": task, "owner": owner}, nothing)
+
+
+def honour(task: TaskId, owner: OwnerToken, owed: PersonDecision, call: str) -> Statement[None]:
+    return Statement(
+        query("honour_decision"),
+        {"task": task, "owner": owner, "asked_by": owed.asked_by, "asked_call": owed.call_id, "call": call},
+        nothing,
+    )
 
 
 def deliver_steers(task: TaskId, owner: OwnerToken, place: int) -> Statement[None]:

@@ -45,6 +45,10 @@ class PersonDecision(Row):
     idempotency_key: str
     kind: Literal["approval", "question"] = "approval"
     edited: dict[str, Json] | None = None
+    tool: str | None = None
+    asked_by: TaskId | None = None
+    honoured_as: str | None = None
+    """The call that uses it, when that is not the one it was made for."""
 
 
 class Steer(Row):
@@ -79,6 +83,8 @@ class OpenedTask(Row):
     is_recovering: bool = False
     control: Wish | None = None
     steers: tuple[Steer, ...] = ()
+    owed: tuple[PersonDecision, ...] = ()
+    """Decisions made for tasks that were replaced before they used them."""
 
 
 class Question(Row):

@@ -97,8 +97,8 @@ def free_lost(me: WorkerId, active: Sequence[str], *, seconds: float) -> Stateme
     return Statement(query("free_lost_tasks"), {"me": me, "active": list(active), "seconds": seconds}, count)
 
 
-def note_process_end(process: str, how: str) -> Statement[None]:
-    return Statement(query("note_process_end"), {"process": process, "how": how}, nothing)
+def note_process_end(process: str, how: str, *, is_hang: bool) -> Statement[None]:
+    return Statement(query("note_process_end"), {"process": process, "how": how, "is_hang": is_hang}, nothing)
 
 
 def count_servers(agent: str) -> Statement[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from agent.client import AgentClient
 from agent.engine import migrate as migrate_dbos
 from store import schema
 from store.embedded import EmbeddedPostgres
+from tests.reception import SECRET, Receiver
 from tests.workers import Nursery, Place, Worker
 
 
@@ -95,6 +97,26 @@ def nursery() -> Iterator[Nursery]:
     started = Nursery()
     yield started
     started.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def told(receiver: Receiver) -> dict[str, object]:
+    return {
+        "webhook_url": receiver.url,
+        "webhook_secret": SECRET,
+        "webhook_retry_seconds": "0.1,0.1,0.1",
+        "isolate_after": 99,
+    }
 
 
 def named(url: str, database: str) -> str:

@@ -151,7 +151,7 @@ def respond_as_archivist(messages: list[ModelMessage], info: AgentInfo) -> Model
     for part, text in said:
         if isinstance(part, ToolReturnPart):
             results.append(text)
-        elif part.part_kind == "user-prompt" and not text.startswith("What follows was restored"):
+        elif part.part_kind == "user-prompt" and not text.startswith("What follows was "):
             prompt, results = text, []
     return ModelResponse(parts=write_archivist(prompt, results))
 

@@ -10,7 +10,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from agent import pure
 from agent.demo.script import call, say
-from tests.agents import measured
+from tests.agents.traces import measured
 from tests.faults import note
 
 PAGES = 40

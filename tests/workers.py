@@ -41,7 +41,7 @@ class Place:
             "PERDURE_HANDOFF_SECONDS": "0",
             "PERDURE_BACKOFF_SECONDS": "0",
             "TEST_WORLD": str(self.folder),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("TEST_RELEASE_PATH"), str(ROOT)])),
             **given,
         }
 

@@ -125,6 +125,7 @@ BEGIN
             SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note, 'kind', a.kind,
                 'arguments', arguments, 'edited', edited, 'idempotency_key', idempotency_key) ORDER BY call_id)
             FROM agent.approvals a WHERE a.task_id = opened.continues), '[]'),
+        'owed', CASE WHEN opened.continues IS NULL THEN '[]' ELSE agent.owed(task) END,
         'compaction', agent.last_compaction(opened.session_id), 'control', opened.control,
         'steers', agent.steers_of(task));
 END $$;

@@ -2,9 +2,11 @@
 SELECT t.task_id, t.session_id, t.agent, t.user_id, t.kind, t.continues, t.input,
     coalesce(t.history_through, s.messages) AS history_through, t.outcome, t.error, true AS is_recovering,
     coalesce((
-        SELECT jsonb_agg(jsonb_build_object('call_id', call_id, 'decision', decision, 'note', note,
-            'arguments', arguments, 'idempotency_key', idempotency_key) ORDER BY call_id)
-        FROM agent.approvals a WHERE a.task_id = t.continues), '[]') AS decisions,
+        SELECT jsonb_agg(to_jsonb(a) ORDER BY call_id) FROM agent.approvals a WHERE a.task_id = t.continues), '[]') AS decisions,
+    -- In words that the schema before this release understands too.
+    coalesce((
+        SELECT jsonb_agg(to_jsonb(a)) FROM agent.approvals a
+        WHERE a.session_id = t.session_id AND to_jsonb(a)->>'honoured_by' = t.task_id), '[]') AS owed,
     agent.last_compaction(t.session_id) AS compaction
 FROM agent.tasks t JOIN agent.sessions s USING (session_id) JOIN dbos.workflow_status w ON w.workflow_uuid = t.task_id
 WHERE w.status IN ('PENDING', 'ENQUEUED', 'DELAYED') AND t.outcome IS NULL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from agent.client import AgentClient
@@ -20,7 +21,7 @@ def moment_of(client: AgentClient, session: str, kind: str, nth: int = 0) -> flo
     return events[nth].at.timestamp()
 
 
-@pytest.mark.parametrize("deed", ["awaits", "sleeps", "clogs"])
+@pytest.mark.parametrize("deed", ["awaits", "sleeps", "lends", "clogs"])
 def test_a_stuck_tool_is_found_tried_again_and_set_aside(
     client: AgentClient, place: Place, hire: Hire, deed: str
 ) -> None:
@@ -40,7 +41,7 @@ def test_a_stuck_tool_is_found_tried_again_and_set_aside(
     assert client.enqueue("stuck", "quick", session="s-2").result(timeout=30) == "answered: quick"
     assert time.monotonic() - started < 5, "others are served as before"
     log = (place.folder / "worker.log").read_text()
-    assert ("blocks a thread for good; this worker is replaced" in log) == (deed == "sleeps")
+    assert ("blocks a thread for good; this worker is replaced" in log) == (deed in ("sleeps", "lends"))
     if deed == "clogs":
         assert "tool.clogs of task" in log and "has blocked the event loop" in log
         assert "in clogs\n    time.sleep(3600)" in log, "with the stack that blocks"
@@ -62,3 +63,20 @@ def test_tasks_beside_a_stuck_one_lose_nothing(client: AgentClient, place: Place
 def test_a_slow_tool_that_beats_is_left_alone(client: AgentClient, hire: Hire) -> None:
     hire("tests.agents:stuck", stall_seconds=1)
     assert client.enqueue("stuck", "beats slowly").result(timeout=30) == "beats: finished"
+
+
+def test_a_notebook_that_waits_for_postgres_is_not_taken_for_hung(
+    client: AgentClient, url: str, db: psycopg.Connection, place: Place, hire: Hire
+) -> None:
+    (place.folder / "open").write_text("")
+    hire("tests.agents:planner", stall_seconds=0.5)
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        " AND query LIKE '%checkpoint%' AND clock_timestamp() - query_start > interval '2 s'"
+    )
+    with psycopg.connect(url) as holder:
+        holder.execute("LOCK TABLE agent.checkpoints IN EXCLUSIVE MODE")
+        task = client.enqueue("planner", "plan the harbour", session="s-1")
+        eventually(lambda: db.execute(waits.encode()).fetchone() != (0,))
+    assert task.result(timeout=30) == "the harbour stands"
+    assert "task.stalled" not in [event.kind for event in client.session("s-1").events()]

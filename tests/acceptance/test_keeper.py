@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import psutil
@@ -17,8 +18,12 @@ import psycopg
 import pytest
 
 from agent.client import AgentClient
+from agent.config import Settings
+from agent.keeper import alert_key
 from store.embedded import EmbeddedPostgres
+from store.errors import TaskFailed
 from tests.conftest import named
+from tests.reception import Receiver
 from tests.workers import PATIENCE, ROOT, Place, eventually
 
 AGENT = "tests.agents:gate"
@@ -127,13 +132,52 @@ def test_a_service_that_keeps_dying_is_left_down_with_an_alert_and_goes_on_when_
     assert again.stop() == 0
 
 
-def test_a_restart_by_the_keeper_resolves_nothing(client: AgentClient, db: psycopg.Connection, keep: Keep) -> None:
+def key_of(place: Place, home: str | None = None, port: int = 0) -> str:
+    return alert_key(Settings(home=Path(home or place.folder), port=port))
+
+
+def test_the_last_alert_reaches_the_outside_though_nobody_is_left_and_only_once(
+    client: AgentClient, db: psycopg.Connection, keep: Keep, receiver: Receiver, told: dict[str, object]
+) -> None:
+    receiver.refuse = 1
+    kept = keep(crash_limit=1, **told)
+    for _ in range(2):
+        kept.await_ready()
+        kept.kill_child()
+    assert kept.process.wait(PATIENCE) == 1
+    [alert] = client.alerts()
+    assert alert.delivered_at is not None
+    [(identity, message)] = receiver.received
+    assert (identity, message["type"]) == (f"alert-{alert.alert_id}-raised", "alert.raised")
+    assert "now stays down" in message["data"]["did"]
+
+    keep(crash_limit=1, **told).await_ready()
+
+    sent = "SELECT status FROM dbos.workflow_status WHERE workflow_uuid LIKE 'alert:%'"
+    eventually(lambda: db.execute(sent).fetchall() == [("SUCCESS",)] * 2)
+    told_once = [f"alert-{alert.alert_id}-raised", f"alert-{alert.alert_id}-resolved"]
+    assert [identity for identity, _ in receiver.received] == told_once, "the worker does not send the first again"
+
+
+def test_a_restart_by_the_keeper_resolves_nothing(
+    client: AgentClient, db: psycopg.Connection, place: Place, keep: Keep
+) -> None:
     kept = keep()
     kept.await_ready()
-    db.execute("SELECT agent.raise_alert('keeper:' || host, 'another died', 'nothing', 'help it') FROM agent.workers")
+    db.execute("SELECT agent.raise_alert(%s, 'it died', 'nothing', 'help it')", [key_of(place)])
     kept.kill_child()
     kept.await_ready()
-    assert [alert.what for alert in client.alerts()] == ["another died"]
+    assert [alert.what for alert in client.alerts()] == ["it died"]
+
+
+def test_a_start_by_hand_resolves_its_own_alert_and_nobody_elses(
+    client: AgentClient, db: psycopg.Connection, place: Place, keep: Keep
+) -> None:
+    db.execute("SELECT agent.raise_alert(%s, 'it died', 'nothing', 'help it')", [key_of(place)])
+    db.execute("SELECT agent.raise_alert(%s, 'another died', 'nothing', 'help it')", [key_of(place, home="/elsewhere")])
+    db.execute("SELECT agent.raise_alert(%s, 'a third died', 'nothing', 'help it')", [key_of(place, port=8081)])
+    keep().await_ready()
+    assert {alert.what for alert in client.alerts()} == {"another died", "a third died"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -180,6 +224,17 @@ def test_a_start_that_cannot_work_is_not_tried_again(keep: Keep, wrong: dict[str
     assert second.startswith("Try: ")
 
 
+def test_an_end_that_nobody_asked_for_is_a_crash_whatever_its_exit_status(
+    client: AgentClient, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_EXIT", "0")
+    kept = keep("tests.agents:poison", backoff_seconds="600")
+    kept.await_ready()
+    client.enqueue("poison", "leave now")
+    eventually(lambda: "the service died (exit status 0, without having been asked to stop): crash 1" in kept.log)
+    assert kept.stop() == 0
+
+
 def test_a_stop_while_waiting_ends_at_once(keep: Keep) -> None:
     kept = keep(backoff_seconds="600")
     kept.await_ready()
@@ -201,17 +256,48 @@ def test_a_service_that_takes_too_much_memory_is_ended_and_started_again(
     assert client.enqueue("poison", "are you there?", session="other").result(timeout=60) == "answered: are you there?"
 
 
+def test_a_tool_that_holds_up_every_thread_is_found_from_outside_and_set_aside_as_a_hang(
+    client: AgentClient, place: Place, db: psycopg.Connection, keep: Keep
+) -> None:
+    kept = keep("tests.agents:stuck", stall_seconds=1.5, isolate_after=1)
+    kept.await_ready()
+    task = client.enqueue("stuck", "grips for ever", session="s-1")
+    following = client.enqueue("stuck", "still there?", session="s-1")
+    eventually(lambda: place.world("ran"))
+
+    kept.await_ready()
+
+    assert "the service died (no sign of life for 3.5 s" in kept.log
+    assert " in grips" in kept.log, "with the stack that holds it up"
+    assert client.enqueue("stuck", "quick", session="s-2").result(timeout=30) == "answered: quick"
+    with pytest.raises(TaskFailed, match="hang: it held up its worker, alone in a process of its own"):
+        task.result(timeout=60)
+    assert following.result(timeout=30) == "answered: still there?"
+    [letter] = client.dead_letters()
+    assert letter.evidence["reason"] == "hang"
+    assert letter.evidence["tool"] == "grips"
+    assert "no sign of life" in letter.evidence["exit"]
+    assert [line["what"] for line in place.world("ran")] == ["grips"] * 2, "once beside others, once alone"
+    assert kept.log.count("the service died") == 1, "the trial harmed nobody"
+    assert db.execute("SELECT role, hung FROM agent.workers ORDER BY started_at").fetchall() == [
+        ("worker", True), ("worker", False), ("isolated", True)
+    ]  # fmt: skip
+    assert kept.stop() == 0
+
+
 def test_a_database_that_is_away_does_not_keep_the_service_down(
     server: EmbeddedPostgres, db: psycopg.Connection, keep: Keep
 ) -> None:
-    kept = keep(backoff_seconds="0.2", crash_limit=1000)
+    kept = keep(backoff_seconds="0.2", crash_limit=1)
     kept.await_ready()
     with psycopg.connect(named(server.url, "postgres"), autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {db.info.dbname} ALLOW_CONNECTIONS false")
         kept.kill_child()
-        eventually(lambda: kept.log.count("started again in 0.2 s") >= 2)
+        eventually(lambda: "Postgres cannot be reached; the service is started again once it can" in kept.log)
         admin.execute(f"ALTER DATABASE {db.info.dbname} ALLOW_CONNECTIONS true")
     kept.await_ready()
+    assert kept.log.count("the service is started again once it can") == 1
+    assert kept.log.count("the service died") == 1, "and one is all that would have been put up with"
     assert kept.stop() == 0
 
 

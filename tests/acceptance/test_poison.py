@@ -118,3 +118,45 @@ def test_a_discarded_dead_letter_is_gone_for_good(client: AgentClient, db: psyco
     with pytest.raises(TaskFailed, match="cancelled: discarded: a test: it was bad"):
         task.result(timeout=5)
     assert "task.discarded" in [event.kind for event in client.session("s-1").events()]
+
+
+def test_a_planned_stop_during_a_trial_convicts_nobody(
+    client: AgentClient, place: Place, db: psycopg.Connection, hire: Hire
+) -> None:
+    hire("tests.agents:gate").stop()
+    task = client.enqueue("gate", "go", session="s-1")
+    db.execute("UPDATE agent.tasks SET is_isolated = true, crashes = 1")
+    db.execute("SELECT agent.place_task(%s)", [task.id])
+    worker = hire("tests.agents:gate", drain_seconds=7)
+    [line] = eventually(lambda: place.world("ran"))
+    assert line["pid"] != worker.pid, "it is tried in a process of its own"
+
+    assert worker.stop() == 0
+
+    assert task.status() == "queued", "the worker waits for it as long as for any other"
+    on_trial = "SELECT state, ended FROM agent.workers WHERE role = 'isolated'"
+    assert db.execute(on_trial).fetchall() == [("stopped", None)]
+    (place.folder / "open").write_text("")
+    hire("tests.agents:gate")
+    assert task.result(timeout=60) == "passed"
+    assert client.dead_letters() == []
+    assert "worker.died" not in [event.kind for event in client.session("s-1").events()]
+
+
+def test_a_tool_that_only_reads_is_blamed_too(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:
+    doomed = hire(AGENT)
+    client.enqueue("poison", "peek inside", session="s-1")
+    assert doomed.process.wait(30) == 3
+    hire(AGENT, backoff_seconds=600)
+    crashed = "SELECT session_id, tool FROM agent.crashes"
+    assert eventually(lambda: db.execute(crashed).fetchall()) == [("s-1", "peek")]
+
+
+def test_a_task_that_was_innocent_of_many_restarts_is_not_given_up_by_dbos(
+    client: AgentClient, db: psycopg.Connection, hire: Hire
+) -> None:
+    hire("tests.agents:echo").stop()
+    task = client.enqueue("echo", "hello", session="s-1")
+    db.execute("UPDATE dbos.workflow_status SET recovery_attempts = 1000 WHERE workflow_uuid = %s", [task.id])
+    hire("tests.agents:echo")
+    assert task.result(timeout=30) == "turn 1: hello"

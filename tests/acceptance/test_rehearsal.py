@@ -103,7 +103,7 @@ def test_tasks_that_a_release_does_not_fit_are_named_before_it_and_handed_over_a
     hire(CLERK)
     for task in (*working, abreast):
         assert str(task.result(timeout=60)).endswith(": left as it is"), "its id gives the fresh one's answer"
-        assert_handed_over(client, place, task)
+        assert_handed_over(client, place, db, task)
     assert "Exception encountered" not in (place.folder / "worker.log").read_text()
     assert [task.result(timeout=60) for task in queued] == ["then 0: done, 0 results", "then 1: done, 0 results"]
     ends = [event.task_id for event in client.session("a").events() if event.kind == "task.finished"]
@@ -118,16 +118,14 @@ def assert_all_done(rehearsal: subprocess.CompletedProcess[str]) -> None:
     assert rehearsal.stdout == "No task under way has anything on record: this release can be deployed.\n"
 
 
-def assert_handed_over(client: AgentClient, place: Place, task: Task) -> None:
+def assert_handed_over(client: AgentClient, place: Place, db: psycopg.Connection, task: Task) -> None:
     row, fresh = task.read(), task.continuation()
     assert (row.status, row.error) == ("cancelled", ON_RECORD)
     assert fresh is not None
     assert fresh.read().seq == row.seq
     session = client.session(row.session_id)
-    handoff = session.handoff()
-    assert handoff is not None
-    assert handoff.reason == "planned"
-    assert [doubt["tool"] for doubt in handoff.document["in_doubt"]] == ["deliver"]
+    written = "SELECT reason, document->'in_doubt'->0->>'tool' FROM agent.handoffs WHERE occasion = %s"
+    assert db.execute(written, [f"handover:{task.id}"]).fetchall() == [("planned", "deliver")]
     assert "task.handed_over" in [event.kind for event in session.events()]
     [sent] = [line["messages"] for line in place.world("sent") if line["task"] == fresh.id]
     assert "In doubt" in sent and "deliver" in sent
@@ -220,3 +218,56 @@ def test_what_a_person_approved_is_not_asked_again_after_a_hand_over(
     assert client.questions() == []
     last = place.world("sent")[-1]["messages"]
     assert "erased" in last and "erase: returned" in last
+
+
+def test_decisions_that_a_replaced_task_has_not_used_serve_one_call_each_of_the_fresh_one(
+    client: AgentClient,
+    place: Place,
+    hire: Hire,
+    release: Callable[[str], None],
+    rehearse: Rehearse,
+    db: psycopg.Connection,
+) -> None:
+    worker = hire(CLERK)
+    asking = client.enqueue("clerk", "sign the papers", session="a")
+    assert asking.settled_status(timeout=60) == "waiting"
+    calls = {str(row.arguments.get("what", "pen")): row for row in asking.questions()}
+    client.approve(asking.id, calls["a"].call_id)
+    client.approve(asking.id, calls["b"].call_id)
+    client.approve(asking.id, calls["c"].call_id, arguments={"what": "c, but shorter"})
+    client.deny(asking.id, calls["d"].call_id, reason="d is a trap")
+    decided = client.answer(asking.id, calls["pen"].call_id, "the blue one")
+    assert decided is not None
+    eventually(lambda: doing(place, "sign b"))
+    worker.kill()
+
+    assert list(found(rehearse("begins with a step", "--json"))) == [decided.id]
+    release("begins with a step")
+    second = hire(CLERK)
+    fresh = eventually(decided.continuation)
+    eventually(lambda: doing(place, "deliver")[fresh.id])
+    assert client.questions() == [], "nobody is asked again"
+    first = place.world("sent")[-2]["messages"]
+    assert "approved, and it has not run" in first and "d is a trap" in first and "the blue one" in first
+    assert_all_fit(rehearse("begins with a step"), 1)
+    second.kill()
+    hire(CLERK)
+    eventually(lambda: fresh.read().crashes == 1 and fresh.status() == "running")
+    (place.folder / "open").write_text("")
+    assert fresh.settled_status(timeout=60) == "waiting"
+    again = fresh.questions()
+    assert [row.arguments["what"] for row in again] == ["b", "c"], "one in doubt and one used: these are other calls"
+    for row in again:
+        client.deny(fresh.id, row.call_id, reason="once is enough")
+    assert str(asking.result(timeout=60)).split(" | ") == [
+        "signed c, but shorter", "d is a trap", "the blue one",
+        str(fresh.steps()[-2].output), "once is enough", "once is enough",
+    ]  # fmt: skip
+    signed = [line for line in place.world("ran") if line["what"].startswith("sign")]
+    assert [(line["task"], line["what"]) for line in signed] == [
+        (decided.id, "sign a"), (decided.id, "sign b"), (fresh.id, "sign c, but shorter"),
+    ]  # fmt: skip
+    asked = "SELECT idempotency_key, honoured_by FROM agent.approvals WHERE call_id = %s"
+    assert db.execute(asked, [calls["c"].call_id]).fetchall() == [(signed[-1]["key"], fresh.id)]
+    kinds = [event.kind for event in client.session("a").events()]
+    assert kinds.count("approval.honoured") == 3

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 from agent.client import AgentClient
 from store.errors import Conflict, InvalidInput, NotAllowed, NotFound, PerdureError
-from store.types import ScheduleRow, TaskRow
+from store.types import Missed, ScheduleRow, TaskRow
 from tests.workers import ROOT, Place, Worker, eventually
 
 Hire = Callable[..., Worker]
@@ -130,8 +131,8 @@ def test_an_occurrence_fired_just_before_the_kill_runs_later(
 
 
 @pytest.mark.parametrize("missed", ["skip", "once"])
-def test_a_time_without_workers(client: AgentClient, db: psycopg.Connection, hire: Hire, missed: str) -> None:
-    client.schedule("yearly", "echo", "a year", cron=YEARLY, missed=missed)  # type: ignore[arg-type]
+def test_a_time_without_workers(client: AgentClient, db: psycopg.Connection, hire: Hire, missed: Missed) -> None:
+    client.schedule("yearly", "echo", "a year", cron=YEARLY, missed=missed)
     as_if_due(db, LONG_AGO)
     hire(ECHO), hire(ECHO)
     eventually(lambda: (due := only(client).next_at) is not None and due > datetime.now(UTC))
@@ -148,9 +149,11 @@ def test_a_time_without_workers(client: AgentClient, db: psycopg.Connection, hir
 
 
 @pytest.mark.parametrize("missed", ["skip", "once"])
-def test_a_real_pause_between_two_workers(client: AgentClient, db: psycopg.Connection, hire: Hire, missed: str) -> None:
+def test_a_real_pause_between_two_workers(
+    client: AgentClient, db: psycopg.Connection, hire: Hire, missed: Missed
+) -> None:
     worker = hire(ECHO)
-    client.schedule("tick", "echo", "tick", cron=EVERY_SECOND, missed=missed)  # type: ignore[arg-type]
+    client.schedule("tick", "echo", "tick", cron=EVERY_SECOND, missed=missed)
     done(client, 1)
     worker.stop()
     stopped = datetime.now(UTC)
@@ -181,9 +184,9 @@ def test_what_a_worker_saw_and_could_not_fire_is_made_up_even_when_missed_ones_a
 
 @pytest.mark.parametrize("missed", ["skip", "once"])
 def test_occurrences_fired_in_a_burst_after_a_worker_slept_count_as_missed(
-    client: AgentClient, db: psycopg.Connection, hire: Hire, missed: str
+    client: AgentClient, db: psycopg.Connection, hire: Hire, missed: Missed
 ) -> None:
-    client.schedule("yearly", "echo", "a year", cron=YEARLY, missed=missed)  # type: ignore[arg-type]
+    client.schedule("yearly", "echo", "a year", cron=YEARLY, missed=missed)
     for moment in (LONG_AGO, A_YEAR_AGO, NEW_YEAR):
         db.execute(
             "SELECT agent.care('fire_schedule', %s, to_json(%s::text), to_json('yearly'::text))",
@@ -207,9 +210,41 @@ def test_at_a_moment_runs_once_and_is_over(client: AgentClient, db: psycopg.Conn
     assert db.execute("SELECT count(*) FROM dbos.workflow_schedules").fetchone() == (0,)
 
 
+def test_the_name_of_a_moment_that_is_over_can_be_used_again(
+    client: AgentClient, db: psycopg.Connection, hire: Hire
+) -> None:
+    hire(ECHO)
+    client.schedule("then", "echo", "first", at=datetime.now(UTC) + timedelta(seconds=3), session="s-1")
+    with pytest.raises(Conflict, match="already a schedule 'then'"):
+        client.schedule("then", "echo", "too early", cron=YEARLY)
+    done(client, 1)
+    client.schedule("then", "echo", "second", at=datetime.now(UTC) + timedelta(seconds=3), session="s-1")
+    assert [task.input for task in done(client, 2)] == ["first", "second"]
+    client.schedule("then", "echo", "third", cron=YEARLY)
+    assert (only(client).input, only(client).at, only(client).last_task_id) == ("third", None, None)
+    with pytest.raises(Conflict, match="already a schedule 'then'"):
+        client.schedule("then", "echo", "fourth", cron=YEARLY)
+    assert db.execute("SELECT schedule_name FROM dbos.workflow_schedules").fetchall() == [("perdure:then",)]
+
+
+def test_a_moment_whose_run_is_still_owed_keeps_its_name(
+    client: AgentClient, db: psycopg.Connection, hire: Hire
+) -> None:
+    client.schedule("then", "echo", "owed", at=datetime.now(UTC) + timedelta(hours=1), missed="once")
+    past = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    db.execute("UPDATE agent.schedules SET at = %s, next_at = %s", (past, past))
+    db.execute("SELECT agent.catch_up('then', %s, %s, NULL)", (past, past))
+    assert only(client).next_at is None
+    with pytest.raises(Conflict, match="already a schedule 'then'"):
+        client.schedule("then", "echo", "in its place", cron=YEARLY)
+    hire(ECHO)
+    assert [task.input for task in done(client, 1)] == ["owed"]
+    assert client.schedule("then", "echo", "in its place", cron=YEARLY).last_task_id is None
+
+
 @pytest.mark.parametrize("missed", ["skip", "once"])
-def test_a_moment_without_workers(client: AgentClient, db: psycopg.Connection, hire: Hire, missed: str) -> None:
-    client.schedule("then", "echo", "now", at=datetime.now(UTC) + timedelta(hours=1), missed=missed)  # type: ignore[arg-type]
+def test_a_moment_without_workers(client: AgentClient, db: psycopg.Connection, hire: Hire, missed: Missed) -> None:
+    client.schedule("then", "echo", "now", at=datetime.now(UTC) + timedelta(hours=1), missed=missed)
     past = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
     db.execute("UPDATE agent.schedules SET at = %s", (past,))
     as_if_due(db, past)
@@ -275,7 +310,7 @@ def test_a_schedule_that_is_removed_runs_no_more(client: AgentClient, db: psycop
         client.unschedule("tick")
 
 
-WRONG: list[tuple[dict[str, object], type[PerdureError], str]] = [
+WRONG: list[tuple[dict[str, Any], type[PerdureError], str]] = [
     ({}, InvalidInput, "either a cron expression or a moment"),
     ({"cron": YEARLY, "at": "2099-01-01T00:00:00Z"}, InvalidInput, "either a cron expression or a moment"),
     ({"cron": "61 * * * *"}, InvalidInput, "no cron expression"),
@@ -296,9 +331,9 @@ WRONG: list[tuple[dict[str, object], type[PerdureError], str]] = [
 def test_bad_input_is_refused_and_nothing_is_written(client: AgentClient, db: psycopg.Connection) -> None:
     client.schedule("taken", "echo", "first", cron=YEARLY)
     for given, error, words in WRONG:
-        arguments: dict[str, object] = {"name": "new", "agent": "echo", "input": "x", **given}
+        arguments: dict[str, Any] = {"name": "new", "agent": "echo", "input": "x", **given}
         with pytest.raises(error, match=words):
-            client.schedule(**arguments)  # type: ignore[arg-type]
+            client.schedule(**arguments)
     assert [row.input for row in client.schedules()] == ["first"]
     assert db.execute("SELECT count(*) FROM dbos.workflow_schedules").fetchone() == (1,)
 

@@ -46,9 +46,29 @@ def words_in(text: str) -> set[str]:
     return set(re.findall(r"secret-\d+", text))
 
 
+@pytest.fixture
+def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """From here on, processes are of another version of Perdure; where they find the agent of that release."""
+
+    def install() -> str:
+        described = tmp_path / "release" / "perdure-99.0.dist-info" / "METADATA"
+        described.parent.mkdir(parents=True)
+        described.write_text("Metadata-Version: 2.1\nName: perdure\nVersion: 99.0\n")
+        monkeypatch.setenv("TEST_RELEASE_PATH", str(tmp_path / "release"))
+        return "tests.later:archivist"
+
+    return install
+
+
 @pytest.mark.parametrize("decision", ["approve", "deny", "expire"])
-def test_a_waiting_task_goes_on_on_an_empty_machine_with_its_files(
-    client: AgentClient, place: Place, db: psycopg.Connection, hire: Hire, tmp_path: Path, decision: str
+def test_a_waiting_task_goes_on_in_a_later_release_on_an_empty_machine_with_its_files(
+    client: AgentClient,
+    place: Place,
+    db: psycopg.Connection,
+    hire: Hire,
+    tmp_path: Path,
+    later_release: Callable[[], str],
+    decision: str,
 ) -> None:
     first = hire(AGENT)
     client.enqueue("archivist", "remember secret-1", session="s-1").result(timeout=30)
@@ -57,7 +77,9 @@ def test_a_waiting_task_goes_on_on_an_empty_machine_with_its_files(
     assert client.enqueue("archivist", "hello", session="s-1").result(timeout=30) == "heard hello", "it stays reachable"
     assert first.stop() == 0
     (tmp_path / "elsewhere").mkdir()
-    hire(AGENT, home=tmp_path / "elsewhere")
+    hire(later_release(), home=tmp_path / "elsewhere")
+    newest, oldest = client.workers()
+    assert newest.version == "99.0" != oldest.version and oldest.state == "stopped"
     [question] = task.questions()
     match decision:
         case "approve":
@@ -72,7 +94,10 @@ def test_a_waiting_task_goes_on_on_an_empty_machine_with_its_files(
         "deny": (0, "not today | "),
         "expire": (0, "Nobody approved this call: nobody answered in time. | "),
     }[decision]
-    assert len(place.world("world")) == burned
+    assert [line["thoroughly"] for line in place.world("world")] == [True] * burned, "by the code of the later release"
+    [*_, told_later] = place.world("later")
+    assert told_later["instructions"] == "You keep the archive, and you keep it dry."
+    assert "dampness" in told_later["tools"]
     assert answer.startswith(told) and "secret-1" in answer, "with the files as they were"
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from agent.client import AgentClient, Task
 from agent.folder import folder_name
+from store.errors import InvalidInput, TaskFailed
+from store.files import unpacked
 from tests.filing import big
 from tests.workers import Place, Worker, eventually
 
@@ -143,6 +147,95 @@ def test_a_worker_on_an_empty_machine_goes_on_with_the_files_as_they_were(
     assert handoff.exam_score == 1.0
 
 
+@pytest.mark.parametrize("moment", ["before the transaction", "after the transaction"])
+def test_a_file_is_deleted_once_whatever_dies_and_is_gone_on_every_machine(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire, tmp_path: Path, moment: str
+) -> None:
+    doomed = hire(AGENT)
+    answers(ask(client, "s-1", write("a/b/c.txt", "c"), write("a/d.txt", "d"), write("e/f.txt", "f")))
+    assert answers(ask(client, "s-1", ("delete_file", {"path": "e/f.txt"}), ("list_files", {}))) == [
+        "deleted e/f.txt", "a/b/c.txt (1 bytes)\na/d.txt (1 bytes)",
+    ]  # fmt: skip
+    root = tmp_path / "workspaces" / folder_name("s-1")
+    assert not (root / "e").exists(), "nor an empty folder"
+    (place.folder / "die").write_text(moment)
+    task = ask(client, "s-1", ("delete_file", {"path": "a/b/c.txt"}), ("delete_file", {"path": "a/b/c.txt"}))
+    assert doomed.process.wait(60) == -9
+    assert files_in(tmp_path, "s-1") == {"a/b/c.txt": b"c", "a/d.txt": b"d"}
+    home = tmp_path / "elsewhere"
+    hire(AGENT, home=home)
+    done, missing = answers(task)
+    assert done == "deleted a/b/c.txt"
+    assert "There is no file 'a/b/c.txt'" in missing, "another call is another matter"
+    assert files_in(home, "s-1") == {"a/d.txt": b"d"}
+    assert digests(files_in(home, "s-1")) == manifest(db, "s-1")
+    saved = [event for event in client.session("s-1").events() if event.kind == "workspace.saved"]
+    assert [event.data["path"] for event in saved if event.data["removed"]] == ["e/f.txt", "a/b/c.txt"]
+    client.fork("s-1", at=saved[2].seq, session="before")
+    client.fork("s-1", session="after")
+    client.rewind("s-1", to=saved[3].seq)
+    expected = {"before": {"a/b/c.txt", "a/d.txt", "e/f.txt"}, "after": {"a/d.txt"}, "s-1": {"a/b/c.txt", "a/d.txt"}}
+    for session, paths in expected.items():
+        answers(ask(client, session, ("list_files", {})))
+        assert set(files_in(home, session)) == paths == set(manifest(db, session)), session
+
+
+def test_a_link_planted_where_a_file_is_deleted_is_not_followed(
+    client: AgentClient, hire: Hire, tmp_path: Path
+) -> None:
+    hire(AGENT)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.txt").write_text("secret")
+    calls = [
+        write("a/b.txt", "hello"),
+        write("c.txt", "sea"),
+        ("plant", {"path": "a"}),
+        ("delete_file", {"path": "a/b.txt"}),
+        ("plant", {"path": "c.txt"}),
+        ("delete_file", {"path": "c.txt"}),
+        ("delete_file", {"path": "../outside/b.txt"}),
+    ]
+    *_, first, _, second, third = answers(ask(client, "s-1", *calls))
+    assert (first, second) == ("deleted a/b.txt", "deleted c.txt")
+    assert "no way out of the directory" in third
+    assert os.listdir(tmp_path / "workspaces" / folder_name("s-1")) == []
+    assert {file.name: file.read_text() for file in outside.iterdir()} == {"b.txt": "secret"}
+
+
+FORGERIES = [
+    ({"data": "bm9uc2Vuc2U="}, "The stored content of a.txt is damaged"),
+    ({"sha256": "00" * 32}, "The stored content of a.txt is damaged"),
+    ({"size": 2_000_000_000}, "The stored content of a.txt is damaged"),
+    ({"path": "../../outside/a.txt"}, "The files of this session cannot be restored. The path '../../outside/a.txt'"),
+]
+
+
+@pytest.mark.parametrize(("forgery", "told"), FORGERIES, ids=["data", "hash", "size", "path"])
+def test_files_imported_by_plain_sql_that_are_not_what_they_say_are_found_before_they_are_written(
+    client: AgentClient, db: psycopg.Connection, hire: Hire, tmp_path: Path, forgery: dict[str, Any], told: str
+) -> None:
+    hire(AGENT)
+    (tmp_path / "outside").mkdir()
+    answers(ask(client, "s-1", write("a.txt", "the real one")))
+    document = client.export_session("s-1")
+    client.delete_session("s-1")
+    document["files"][0].update(forgery)
+    with pytest.raises(InvalidInput):
+        client.import_session(document, session="forged")
+    db.execute("SELECT agent.import_session(%s, 'forged', NULL)", [Jsonb(document)])
+    for call in (("read_file", {"path": "a.txt"}), write("b.txt", "b")):
+        with pytest.raises(TaskFailed, match=re.escape(told)):
+            answers(ask(client, "forged", call))
+    assert files_in(tmp_path, "forged") == {}
+    assert os.listdir(tmp_path / "outside") == []
+    wrote, read = answers(ask(client, "s-2", write("a.txt", "the real one"), ("read_file", {"path": "a.txt"})))
+    assert (wrote, read) == ("wrote a.txt, 12 bytes", "the real one")
+    [row] = client.session("s-2").files()
+    data = db.execute("SELECT data FROM agent.blobs WHERE sha256 = %s", [row.sha256]).fetchall()[0][0]
+    assert unpacked(bytes(data), row) == b"the real one", "who saves the same content is not given the forged one"
+
+
 def test_a_file_larger_than_the_window_can_be_written_and_read(client: AgentClient, hire: Hire, tmp_path: Path) -> None:
     hire(AGENT)
     calls = [write("big.txt", {"big": "x", "mb": 5}), ("read_file", {"path": "big.txt", "from_line": 81920})]
@@ -172,6 +265,30 @@ def test_two_sessions_never_see_each_others_files(client: AgentClient, hire: Hir
         assert found == f"mine.txt:1: of {session}"
         assert files_in(tmp_path, session) == {"mine.txt": f"of {session}".encode()}
     assert len(os.listdir(tmp_path / "workspaces")) == len(sessions) + 2
+
+
+def test_directories_of_deleted_sessions_are_removed_and_nothing_else(
+    client: AgentClient, hire: Hire, tmp_path: Path
+) -> None:
+    first = hire(AGENT)
+    for session in ("kept", "gone"):
+        answers(ask(client, session, write("a/b.txt", session)))
+    base, outside = tmp_path / "workspaces", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.txt").write_text("secret")
+    (base / folder_name("gone") / "a" / "link").symlink_to(outside)
+    (base / folder_name("a link")).symlink_to(outside)
+    (base / "mine").mkdir()
+    first.stop()
+    client.delete_session("gone")
+    hire(AGENT)
+    eventually(lambda: not os.path.lexists(base / folder_name("a link")))
+    eventually(lambda: not (base / folder_name("gone")).exists())
+    assert set(os.listdir(base)) == {".incoming", ".index", "mine", folder_name("kept")}
+    assert os.listdir(base / ".index") == [folder_name("kept")]
+    assert files_in(tmp_path, "kept") == {"a/b.txt": b"kept"}
+    assert {file.name: file.read_text() for file in outside.iterdir()} == {"b.txt": "secret"}
+    assert answers(ask(client, "gone", ("list_files", {}))) == ["there are no files"], "the name can be used again"
 
 
 def test_only_what_changed_is_stored(client: AgentClient, db: psycopg.Connection, hire: Hire) -> None:

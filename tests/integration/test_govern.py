@@ -16,6 +16,10 @@ from tests.workers import Place, Worker, eventually
 
 Hire = Callable[..., Worker]
 AGENT = "tests.agents:companion"
+DEAFEN = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND query LIKE '%LISTEN perdure_wish%' AND pid <> pg_backend_pid()"
+)
 
 
 def sent(place: Place) -> list[str]:
@@ -50,6 +54,38 @@ def test_a_paused_session_accepts_and_runs_nothing_until_it_is_resumed(
     assert task.result(timeout=30) == "gate then note: done"
     assert later.result(timeout=30) == "heard hello"
     assert [line["what"] for line in place.world("ran")] == ["gate", "note"], "it went on from where it stood"
+
+
+@pytest.mark.parametrize("wish", ["pause", "cancel", "interrupt", "pause unheard"])
+def test_a_call_that_only_reads_is_not_begun_either_once_something_else_is_wanted(
+    client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire, wish: str
+) -> None:
+    worker = hire(AGENT)
+    task = client.enqueue("companion", "peek thrice", session="s-1")
+    eventually(lambda: [line["what"] for line in place.world("ran")] == ["peek 0"])
+    match wish:
+        case "pause":
+            client.pause("s-1")
+        case "pause unheard":
+            assert db.execute(DEAFEN).fetchall() == [(True,)]
+            client.pause("s-1")
+        case "cancel":
+            client.cancel(task.id)
+        case _:
+            urgent = client.enqueue("companion", "urgent", session="s-1", when_busy="interrupt")
+    eventually(lambda: place.world("heard"))
+    let_through(place)
+    is_pause = wish.startswith("pause")
+    eventually(lambda: task.status() == ("queued" if is_pause else "cancelled"))
+    assert [line["what"] for line in place.world("ran")] == ["peek 0"]
+    if is_pause:
+        worker.kill()
+        hire(AGENT)
+        client.resume("s-1")
+        assert task.result(timeout=30) == "peek thrice: done"
+        assert [line["what"] for line in place.world("ran")] == ["peek 0", "peek 1", "peek 2"], "on from where it stood"
+    elif wish == "interrupt":
+        assert urgent.result(timeout=30) == "heard urgent"
 
 
 def test_a_steering_message_reaches_the_running_task_once_also_across_a_kill(
@@ -193,7 +229,7 @@ def test_a_person_takes_over_answers_and_gives_it_back_with_a_note(
 def test_a_fork_shares_the_past_and_goes_its_own_way(
     client: AgentClient, db: psycopg.Connection, place: Place, hire: Hire
 ) -> None:
-    hire("tests.fast:companion", context_window=8000)
+    hire("tests.fast:companion", context_window=3000)
     with psycopg.connect(place.url) as connection:
         for turn in range(1000):
             last = client.enqueue("companion", f"turn {turn}", session="long", connection=connection)

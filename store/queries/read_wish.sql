@@ -1,0 +1,2 @@
+-- Nothing changes; what somebody wants of a running task, if anything.
+SELECT agent.wanted(%(task)s)
