@@ -21,4 +21,13 @@ async def talk(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[s
         yield f"word{number} "
 
 
+async def chat(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    """Forty words in about a second."""
+    for number in range(40):
+        yield f"word{number} "
+        await asyncio.sleep(0.025)
+
+
+chatter = Agent(FunctionModel(stream_function=chat, model_name="chatting"), name="chatter")
+
 talker = Agent(FunctionModel(stream_function=talk, model_name="talking"), name="talker")

@@ -52,17 +52,17 @@ class Place:
 
 
 class Worker:
-    """One worker process, running `python -m agent worker`."""
+    """One process that takes tasks, running `python -m agent worker`, or `start` with HTTP beside it."""
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self.process = process
         self.address = address
 
     @classmethod
-    def start(cls, place: Place, agents: Sequence[str], **settings: object) -> Worker:
+    def start(cls, place: Place, agents: Sequence[str], *, command: str = "worker", **settings: object) -> Worker:
         with (place.folder / "worker.log").open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "agent", "worker"],
+                [sys.executable, "-m", "agent", command],
                 cwd=ROOT,
                 env=place.environment(agents, **settings),
                 stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ class Worker:
         if "ready" not in line:
             process.kill()
             raise AssertionError(f"the worker did not start: {(place.folder / 'worker.log').read_text()}")
-        return cls(process, line.rsplit("http://", 1)[1].split("/")[0])
+        return cls(process, line.strip().rsplit("http://", 1)[1].split("/")[0])
 
     @property
     def pid(self) -> int:
