@@ -301,6 +301,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await supervisor.stop()
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
+    await supervisor.fall_silent()
     await supervisor.end_trials(settings.drain_seconds)
     await engine.destroy()
     if not supervisor.is_isolated:

@@ -143,9 +143,12 @@ class Supervisor:
         self._loop = asyncio.create_task(self._run(), name="perdure-supervisor")
 
     async def stop(self) -> None:
+        """Judge nobody any more, but go on beating: the last words of a planned stop may take a while."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
+
+    async def fall_silent(self) -> None:
         await asyncio.to_thread(self._heart.stop)
         await asyncio.to_thread(self._ear.stop)
 

@@ -23,9 +23,9 @@ def test_ten_deploys_in_a_row_under_load_lose_repeat_and_blame_nothing(
     old = hire(AGENT, drain_seconds=0.2)
     tasks: list[Task] = []
     for deploy in range(DEPLOYS):
-        tasks += [client.enqueue("poison", f"work {deploy}", session=f"s-{number}") for number in range(SESSIONS)]
         done = len(place.world("ran"))
         new = hire(AGENT, drain_seconds=0.2)
+        tasks += [client.enqueue("poison", f"work {deploy}", session=f"s-{number}") for number in range(SESSIONS)]
         eventually(lambda done=done: len(place.world("ran")) > done)
         old.process.send_signal(signal.SIGTERM)
         assert old.process.wait(30) == 0
