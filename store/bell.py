@@ -11,6 +11,8 @@ import psycopg
 
 CHANNEL = "perdure"
 LONGEST_PAUSE = 5.0
+PROOF_SECONDS = 10.0
+"""How long the line may be silent before it is tried."""
 
 
 class Ear:
@@ -91,8 +93,10 @@ class Bell:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     self._ring_all()  # what happened while nobody listened is read now
                     pause = 0.1
-                    async for heard in connection.notifies():
-                        self._ring(heard.payload)
+                    while True:
+                        async for heard in connection.notifies(timeout=PROOF_SECONDS):
+                            self._ring(heard.payload)
+                        await connection.execute("SELECT 1")  # a line that is dead says nothing either
             except psycopg.Error:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)

@@ -55,14 +55,20 @@ async def start_of(
     responses={200: {"content": {"text/event-stream": {"example": EXAMPLE}}}},
 )
 async def follow_session(
-    session_id: SessionIn, store: Store, bell: Ringing, start: Annotated[Place, Depends(start_of)]
+    session_id: SessionIn,
+    store: Store,
+    bell: Ringing,
+    start: Annotated[Place, Depends(start_of)],
+    seconds: Annotated[
+        float | None, Query(ge=0, le=86_400, description="End after so long; 0 tells what there is, and ends.")
+    ] = None,
 ) -> AsyncIterable[ServerSentEvent]:
     """Follow a session. Events of the journal carry their number as id. Between them, `token` events are pieces of an
     answer in the making; the `model.responded` event that follows them holds all of it and takes their place. A `reset`
     takes back the pieces sent since the last such event: the answer is given anew. Reconnect with `Last-Event-ID`, to
     this process or any other: nothing is missing and nothing comes twice."""
     yield ServerSentEvent(retry=RECONNECT_MILLISECONDS, comment="following")
-    async for happening in follow(store, bell, session_id, start):
+    async for happening in follow(store, bell, session_id, start, seconds=seconds):
         told: dict[str, Any] = {
             "session_id": session_id,
             "task_id": happening.task_id,
