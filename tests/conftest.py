@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -78,12 +79,15 @@ def place(url: str, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def hire(place: Place) -> Iterator[Callable[..., Worker]]:
+def hire(place: Place, nursery: Nursery) -> Iterator[Callable[..., Worker]]:
     """Starts worker processes: `hire("tests.agents:steady")`."""
     hired: list[Worker] = []
 
     def start(*agents: str, **settings: object) -> Worker:
-        hired.append(Worker.start(place, agents, **settings))
+        if "TEST_RELEASE_PATH" in os.environ:  # what is imported there is not what the nursery has
+            hired.append(Worker.start(place, agents, **settings))
+        else:
+            hired.append(Worker.fork(nursery, place, agents, **settings))
         return hired[-1]
 
     yield start

@@ -14,28 +14,29 @@ def main() -> None:
     children: set[int] = set()
     for line in sys.stdin:
         match json.loads(line):
-            case {"bear": environment}:
+            case {"bear": environment, "output": output}:
                 pid = os.fork()
                 if pid == 0:
-                    live(environment)
+                    live(environment, output)
                 children.add(pid)
                 print(pid, flush=True)
-            case {"wait": pid}:
-                _, status = os.waitpid(pid, 0)
-                children.discard(pid)
-                print(os.waitstatus_to_exitcode(status), flush=True)
+            case {"look": pid}:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                children.discard(ended)
+                print(os.waitstatus_to_exitcode(status) if ended else "", flush=True)
     for pid in children:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
 
 
-def live(environment: dict[str, str]) -> None:
+def live(environment: dict[str, str], output: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
+    sys.argv = ["agent", "worker"]  # what it becomes when it begins anew
     quiet = os.open(os.path.join(environment["TEST_WORLD"], "worker.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
     os.dup2(quiet, 2)
     try:
         if "TEST_DEATHS" in environment:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +53,26 @@ class Place:
 
 
 class Worker:
-    """One process that takes tasks, running `python -m agent worker`, or `start` with HTTP beside it."""
+    """One process that takes tasks: `python -m agent worker`, or `start` with HTTP beside it, or a warm process's fork."""
 
-    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Child, address: str) -> None:
         self.process = process
         self.address = address
+
+    @classmethod
+    def fork(cls, nursery: Nursery, place: Place, agents: Sequence[str], **settings: object) -> Worker:
+        output = place.folder / f"worker-{uuid.uuid4().hex}.out"
+        child = Child(nursery, nursery.bear(place.environment(agents, **settings), output))
+
+        def ready() -> str | None:
+            line = output.read_text() if output.exists() else ""
+            return line if "\n" in line or child.poll() is not None else None
+
+        line = eventually(lambda: ready() is not None) and (ready() or "")
+        if "ready" not in line:
+            child.kill()
+            raise AssertionError(f"the worker did not start: {(place.folder / 'worker.log').read_text()}")
+        return cls(child, line.rsplit("http://", 1)[1].split("/")[0])
 
     @classmethod
     def start(cls, place: Place, agents: Sequence[str], *, command: str = "worker", **settings: object) -> Worker:
@@ -132,6 +148,7 @@ class Nursery:
     """Forks workers from one warm process. They are processes like any other, and die like them."""
 
     def __init__(self) -> None:
+        self._asking = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.nursery"],
             cwd=ROOT,
@@ -141,13 +158,17 @@ class Nursery:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
 
-    def bear(self, environment: dict[str, str]) -> int:
+    def bear(self, environment: dict[str, str], output: Path = Path(os.devnull)) -> int:
         """The pid of a new worker, which may not be ready yet."""
-        return int(self._ask({"bear": environment}))
+        return int(self._ask({"bear": environment, "output": str(output)}))
+
+    def look(self, pid: int) -> int | None:
+        """The signal or exit status a worker ended with, once it has."""
+        ended = self._ask({"look": pid})
+        return int(ended) if ended else None
 
     def wait_death(self, pid: int) -> int:
-        """The signal or exit status a worker ended with."""
-        return int(self._ask({"wait": pid}))
+        return Child(self, pid).wait()
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -157,9 +178,38 @@ class Nursery:
 
     def _ask(self, request: dict[str, Any]) -> str:
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
+        with self._asking:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            return self._process.stdout.readline().strip()
+
+
+class Child:
+    """A worker of the nursery, spoken to as a `Popen`."""
+
+    stdout = None
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery = nursery
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._nursery.look(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        eventually(lambda: self.poll() is not None, timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def eventually(look: Callable[[], T], patience: float = PATIENCE) -> T:
