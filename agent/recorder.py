@@ -18,12 +18,12 @@ from dbos._context import current_owner_xid
 from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
 from agent.folder import Folder
-from store import tasks
+from store import spending, tasks
 from store.database import Database
 from store.errors import Fenced
 from store.plain import CannotLoad
 from store.statement import Statement
-from store.types import OpenedTask, OwnerToken, PersonDecision, Steer, TaskId, Wish, WorkerId
+from store.types import OpenedTask, OwnerToken, PersonDecision, Spent, Steer, TaskId, Wish, WorkerId
 
 T = TypeVar("T")
 
@@ -73,6 +73,8 @@ class Execution:
     steers: tuple[Steer, ...] = ()
     folder: Folder | None = None
     """The session's files, once they are what the manifest says."""
+    spent: list[Spent] = field(default_factory=list[Spent])
+    """What requests have used that is not on record yet; the next record of an answer takes it along."""
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)
@@ -147,6 +149,9 @@ async def heed(database: Database, execution: Execution, wish: Wish | None) -> N
         case "pause":
             await fenced(database, tasks.stop_here(task, execution.owner), task)
             raise lost(task)
+        case "budget":
+            if await fenced(database, spending.stop_for_budget(task, execution.owner), task):
+                raise lost(task)
         case "interrupt":
             raise TaskStopped("interrupted by a newer message")
         case "cancel":

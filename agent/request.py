@@ -42,9 +42,10 @@ from pydantic_ai_harness.compaction._summary import is_summary_part, summary_req
 from agent.broadcast import Broadcast
 from agent.context import QUEUED, tokens_in
 from agent.draft import Draft, extract
+from agent.purse import Counted, paying, spent_on
 from agent.recorder import Execution, current, fenced, heed
 from steps.handoff import write_handoff
-from store import continuity, exam, tasks
+from store import continuity, exam, spending, tasks
 from store.database import Database
 from store.exam import Examiner
 from store.types import Restored, Steer
@@ -128,8 +129,10 @@ class FittedModel(WrapperModel):
             draft = await self._fit(execution, model_request_parameters)
             fitted = draft.clamped()
             response = await self._send(execution, fitted, model_settings, model_request_parameters)
-        notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
-        return replace(response, metadata=notes)
+        execution.spent.append(spent_on(response, "answer"))
+        told = {**asked(self.wrapped, fitted), "spent": spending.told(execution.spent)}
+        execution.spent = []
+        return replace(response, metadata={**(response.metadata or {}), "perdure": told})
 
     async def _send(
         self,
@@ -156,6 +159,10 @@ class FittedModel(WrapperModel):
                     await self._broadcast.end(answer)
 
     async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
+        with paying(execution.spent):
+            return await self._fitted(execution, parameters)
+
+    async def _fitted(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
         task = execution.task
         reading = continuity.read_restored(task.session_id, task.task_id, is_recovering=task.is_recovering)
         restored = await self._database.run(reading)
@@ -289,7 +296,10 @@ class FittedModel(WrapperModel):
         anchor: list[ModelMessage] = [summary_request(earlier)] if earlier else []
         end = ModelRequest(parts=[UserPromptPart("(The conversation goes on.)")])
         strategy = SummarizingCompaction[None](
-            model=self.wrapped, max_messages=1, keep_messages=1, preserve_first_user_message=False
+            model=Counted(self.wrapped, "summary"),
+            max_messages=1,
+            keep_messages=1,
+            preserve_first_user_message=False,
         )
         try:
             compacted = await compact_now(strategy, [*anchor, *covered, end], model=self.wrapped)

@@ -34,7 +34,7 @@ from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
 from steps.webhook import Address
-from store import keys, schema, supervision, tasks, workers
+from store import keys, schema, spending, supervision, tasks, workers
 from store.bell import Bell
 from store.database import Database, Link, check, connect, run_on
 from store.errors import Fenced, Misconfigured
@@ -98,6 +98,7 @@ async def _serve(
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
+        await database.run(spending.set_defaults(settings.session_budget, settings.user_budget))
         await catch_up(database)
         await engine.launch(settings.concurrency)
         supervisor.start()

@@ -13,7 +13,7 @@ from agent import engine, process
 from agent.breaker import ToolBreakers
 from agent.isolation import Isolator
 from agent.log import log
-from store import continuity, sessions, stream, supervision, tasks, workers
+from store import continuity, sessions, spending, stream, supervision, tasks, workers
 from store.database import Database, Link
 from store.errors import PerdureError, Unreachable
 from store.supervision import CrashPolicy
@@ -200,6 +200,7 @@ class Supervisor:
             self._tended = time.monotonic()
             await self._database.try_once(continuity.tend_checkpoints(self.worker))
             await self._database.try_once(stream.sweep())
+            await self._database.try_once(spending.release_budgets())
             if self._session_seconds is not None:
                 await self._database.try_once(sessions.expire_sessions(self._session_seconds))
 

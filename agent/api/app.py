@@ -9,7 +9,20 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from agent.api import continuity, events, files, front, house, messages, probes, problem, sessions, tasks, visit
+from agent.api import (
+    continuity,
+    events,
+    files,
+    front,
+    house,
+    messages,
+    probes,
+    problem,
+    sessions,
+    spending,
+    tasks,
+    visit,
+)
 from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
 from agent.api.door import Door
@@ -18,7 +31,16 @@ from agent.api.keyring import Keyring
 from store.bell import Bell
 from store.database import Database
 
-CALLS = (sessions.router, messages.router, continuity.router, files.router, events.router, tasks.router, house.router)
+CALLS = (
+    sessions.router,
+    messages.router,
+    continuity.router,
+    files.router,
+    events.router,
+    tasks.router,
+    house.router,
+    spending.router,
+)
 """What programs call under /v1; all of it needs a key, where keys are needed."""
 
 TAGS = [
@@ -29,6 +51,7 @@ TAGS = [
     {"name": "files", "description": "The files of a session's workspace."},
     {"name": "tasks", "description": "One input to a session, executed as exactly one DBOS workflow of the same id."},
     {"name": "house", "description": "Agents, workers, dead letters, alerts and breakers."},
+    {"name": "spending", "description": "Tokens and money: what was used, and what may be."},
     {"name": "health", "description": "For probes; no key is asked for."},
 ]
 

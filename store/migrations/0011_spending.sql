@@ -349,7 +349,8 @@ SELECT s.session_id, s.agent, s.user_id, s.title,
     s.restarts, s.compactions, s.created_at, s.last_active_at, s.coherence, s.coherence_note,
     (SELECT coalesce(sum(y.tokens), 0)::bigint FROM agent.tallies y WHERE y.scope = 'session' AND y.name = s.session_id) AS tokens,
     (SELECT sum(y.cost_usd) FROM agent.tallies y WHERE y.scope = 'session' AND y.name = s.session_id) AS cost_usd,
-    CASE WHEN s.budget_until > clock_timestamp() THEN s.budget_until END AS budget_until
+    coalesce(s.budget_until > clock_timestamp(), false) AS is_over_budget,
+    CASE WHEN s.budget_until > clock_timestamp() THEN nullif(s.budget_until, 'infinity') END AS budget_until
 FROM agent.sessions s
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE w.status IN ('PENDING', 'ENQUEUED', 'DELAYED')) AS running,
