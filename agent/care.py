@@ -12,6 +12,7 @@ from typing import Any, cast
 from dbos import DBOS
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from agent import metrics
 from agent.draft import extract
 from agent.log import log
 from agent.purse import paying
@@ -75,8 +76,8 @@ async def write(care: Care, session: str, task: str, reason: HandoffReason, occa
 
 async def settle(care: Care, task: str, account: list[Spent]) -> None:
     """Put what was asked beside a task on its account."""
-    if account:
-        await care.database.run(spending.spend(task, account))
+    if account and (agent := await care.database.run(spending.spend(task, account))):
+        metrics.pay(agent, account)
 
 
 async def tell(care: Care, notice: int, times: int) -> None:

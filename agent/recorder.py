@@ -17,6 +17,7 @@ from dbos import DBOS
 from dbos._context import current_owner_xid
 from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
+from agent import metrics
 from agent.folder import Folder
 from store import spending, tasks
 from store.database import Database
@@ -105,7 +106,11 @@ async def record(name: str, step: Callable[[], Awaitable[T]]) -> T:
     """Run a step once in the life of its task; `name` is stored and must never change."""
 
     async def body() -> T:
-        return await step()
+        with metrics.step(name.partition(".")[0], "done", STOPS) as ending:
+            result = await step()
+            if isinstance(result, dict):  # what a tool's record says of its end
+                ending.said = str(result.get("outcome", "done"))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            return result
 
     return await DBOS.run_step_async({"name": name}, body)
 
@@ -156,6 +161,10 @@ async def heed(database: Database, execution: Execution, wish: Wish | None) -> N
             raise TaskStopped("interrupted by a newer message")
         case "cancel":
             raise TaskStopped("cancelled")
+
+
+STOPS = (TaskStopped, DBOSWorkflowConflictIDError)
+"""What ends an execution before a step without that being the step's failure."""
 
 
 class WrongCall(Exception):

@@ -15,7 +15,8 @@ from typing import NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from agent import engine, keeper, log, runfile, systemd
+from agent import engine, keeper, log, metrics, runfile, systemd
+from agent.api.keyring import Keyring
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
 from agent.care import Care, register_care
@@ -115,6 +116,7 @@ async def _serve(
         _announce(settings, listener, list(durable), console=console)
         pulse = systemd.Pulse(lambda: watchdog.is_healthy)
         pulse.start()
+        lag = asyncio.create_task(metrics.watch_loop(), name="perdure-lag")
 
         await stop.wait()
         if not replacing.is_set():
@@ -125,6 +127,7 @@ async def _serve(
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         watchdog.stop()
         pulse.stop()
+        lag.cancel()
         await bell.stop()  # those who follow a session are let go, and find the next process
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
@@ -136,12 +139,11 @@ async def _serve(
 
 def _web(settings: Settings, database: Database, bell: Bell, is_ready: Callable[[], bool], *, console: bool) -> ASGIApp:
     """What HTTP serves."""
-    if not console:
-        return build_health(database, is_ready)
-    from agent.api.app import build_api  # a worker without a console does without all of it
-    from agent.api.keyring import Keyring
-
     keyring = Keyring(database, settings.api_keys, is_public=not is_loopback(settings.host))
+    if not console:
+        return build_health(database, is_ready, keyring.may_scrape)
+    from agent.api.app import build_api  # a worker without a console does without all of it
+
     bell.start()
     return build_api(database, is_ready, keyring, bell, hosts=settings.allowed_hosts, version=release())
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from agent import engine, process
+from agent import engine, metrics, process
 from agent.breaker import ToolBreakers
 from agent.isolation import Isolator
 from agent.log import log
@@ -181,6 +181,7 @@ class Supervisor:
     async def _adopt(self, gone: list[str], *, judge_silence: bool = False) -> None:
         adopting = workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence, policy=self._policy)
         adopted = await self._database.try_once(adopting)
+        metrics.recoveries.inc(len(adopted))
         if adopted:
             self._isolator.expect()
         self._neighbours = [row for row in self._neighbours if row.worker_id not in gone]

@@ -18,6 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
+from agent import metrics
 from agent.chronicle import retell
 from agent.context import assemble
 from agent.durability import call_key
@@ -125,6 +126,8 @@ async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Ex
     task = await fenced(database, tasks.open_task(task_id, owner, worker), task_id)
     if task is None:
         raise lost(task_id)
+    if task.waited_seconds is not None:
+        metrics.queue_seconds.observe(max(0.0, task.waited_seconds))
     decisions = {decision.call_id: decision for decision in task.decisions}
     return Execution(task, owner, worker, decisions, is_recovering=task.is_recovering, steers=task.steers)
 
@@ -245,6 +248,7 @@ async def commit(database: Database, execution: Execution, result: Result, patie
         ],
     )
     await fenced(database, statement, task.task_id)
+    metrics.tasks_ended.labels(task.agent, outcome_of(result)).inc()
 
 
 def outcome_of(result: Result) -> TaskOutcome:

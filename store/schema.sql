@@ -2532,8 +2532,8 @@ LANGUAGE sql STABLE AS $$
             'running', (SELECT count(*) FROM (SELECT 1 FROM dbos.workflow_status w WHERE w.status = 'PENDING'
                 AND w.queue_name IN ('perdure', 'perdure_isolation') LIMIT 100000) q),
             'waiting', (SELECT count(DISTINCT q.task_id) FROM (
-                SELECT a.task_id FROM agent.approvals a WHERE a.decision IS NULL LIMIT 100000) q),
-            'dead', (SELECT count(*) FROM (SELECT 1 FROM agent.tasks t WHERE t.outcome = 'dead' LIMIT 100000) q)),
+                SELECT a.task_id FROM agent.approvals a WHERE a.decision IS NULL LIMIT 100000) q)),
+        'dead', (SELECT count(*) FROM (SELECT 1 FROM agent.tasks t WHERE t.outcome = 'dead' LIMIT 100000) q),
         'in_doubt', (SELECT count(*) FROM (SELECT 1 FROM agent.in_doubt LIMIT 100000) q),
         'workers', (SELECT jsonb_object_agg(v.state, (SELECT count(*) FROM (
                 SELECT 1 FROM agent.workers w WHERE w.state = v.state LIMIT 100000) q))

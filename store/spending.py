@@ -10,15 +10,20 @@ from decimal import Decimal
 from psycopg.types.json import Jsonb
 
 from store.plain import is_text
-from store.statement import Statement, all_of, count, nothing, query, value
+from store.statement import Rows, Statement, all_of, count, nothing, query, value
 from store.types import BudgetRow, Limit, OwnerToken, Period, Scope, Spent, TaskId, UsageBy, UsageRow
 
 AMOUNT = re.compile(r"(?:\$\s*)?(\d+(?:\.\d+)?)\s*(usd|tokens)?\s*(?:/\s*(day))?", re.IGNORECASE)
 EXAMPLE = "as in 5 usd, 2 usd/day or 100000 tokens/day, separated by commas"
 
 
-def spend(task: str, items: Sequence[Spent]) -> Statement[None]:
-    return Statement(query("spend"), {"task": task, "items": Jsonb(told(items))}, nothing)
+def spend(task: str, items: Sequence[Spent]) -> Statement[str | None]:
+    """Says which agent's task it is, if it is still there."""
+
+    def agent(rows: Rows) -> str | None:
+        return value(rows) if rows else None
+
+    return Statement(query("spend"), {"task": task, "items": Jsonb(told(items))}, agent)
 
 
 def told(items: Sequence[Spent]) -> list[dict[str, object]]:

@@ -223,6 +223,18 @@ class BudgetRow(Row):
     is_used_up: bool
 
 
+class Gauges(Row):
+    """What the database says of itself now."""
+
+    tasks: dict[str, int]
+    dead: int
+    in_doubt: int
+    workers: dict[str, int]
+    breakers: dict[str, int]
+    alerts: int
+    over_budget: int
+
+
 class EffectRow(Row):
     """Something that happened outside, at a place in the journal."""
 

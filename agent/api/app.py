@@ -18,6 +18,7 @@ from agent.api import (
     messages,
     probes,
     problem,
+    scrape,
     sessions,
     spending,
     tasks,
@@ -28,6 +29,7 @@ from agent.api.caller import identify
 from agent.api.door import Door
 from agent.api.frame import Frame
 from agent.api.keyring import Keyring
+from agent.api.meter import Meter
 from store.bell import Bell
 from store.database import Database
 
@@ -83,12 +85,13 @@ def build_api(
     problem.add_to(app)
     for router in CALLS:
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (probes.router, visit.router, front.router):
+    for router in (probes.router, scrape.router, visit.router, front.router):
         app.include_router(router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)
     app.add_middleware(Door, hosts=hosts, needs_key=keyring.needs_key)
     app.add_middleware(Frame)
+    app.add_middleware(Meter)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

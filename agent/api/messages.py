@@ -50,9 +50,7 @@ async def send_message(
     caller: Asking,
     store: Store,
     key: IdempotencyKey = None,
-    traceparent: Annotated[
-        str | None, Header(max_length=100, description="The trace it belongs to.")
-    ] = None,
+    traceparent: Annotated[str | None, Header(max_length=100, description="The trace it belongs to.")] = None,
 ) -> TaskRow:
     """Give the agent an input. When this answers, the task is durable and will run. A session that is not there is
     made."""

@@ -41,7 +41,9 @@ def test_tokens_and_money_are_counted_once_per_task_session_user_agent_and_model
     assert client.session("s-1").read().cost_usd == 3 * COST
     unknown = strange.read()
     assert (unknown.tokens, unknown.cost_usd) == (ANSWER, None), "an unknown model has tokens and no price"
-    by = {name: {r.name: r for r in client.usage(name)} for name in ("task", "session", "user", "agent", "model", "day")}
+    by = {
+        name: {r.name: r for r in client.usage(name)} for name in ("task", "session", "user", "agent", "model", "day")
+    }
     assert by["user"]["ana"].cost_usd == 4 * COST and by["user"]["ana"].requests == 4
     assert by["agent"]["spender"].cache_read_tokens == 4 * CACHED
     assert (by["model"]["nobody-knows-1"].cost_usd, by["model"]["nobody-knows-1"].unpriced_requests) == (None, 1)
