@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Metric
@@ -49,10 +50,8 @@ def _by(name: str, says: str, label: str, counts: dict[str, int]) -> Metric:
 async def scrape(database: Database, accept: str | None) -> tuple[bytes, str]:
     """The body and its media type, OpenMetrics for those who ask for it."""
     gauges: Gauges | None = None
-    try:
+    with suppress(PerdureError):  # what the process counted is worth telling all the same
         gauges = await database.try_once(workers.read_gauges())
-    except PerdureError:
-        pass  # what the process counted is worth telling all the same
     encode, media_type = choose_encoder(accept or "")
     everything: Any = Everything(gauges)
     return encode(cast(CollectorRegistry, everything)), media_type

@@ -15,7 +15,7 @@ from typing import NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from agent import engine, keeper, log, metrics, runfile, systemd
+from agent import engine, keeper, log, metrics, runfile, systemd, tracing
 from agent.api.keyring import Keyring
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
@@ -192,6 +192,8 @@ async def _furnish(
         settings.workspace,
         Broadcast(database),
     )
+    if tracing.is_wanted():
+        tracing.start(version=release(), worker=supervisor.worker, with_content=settings.trace_content)
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)
     register_workflow(durable, database, lambda: supervisor.worker, patience=settings.approval_seconds)
@@ -299,6 +301,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     given_back = await database.run(workers.leave(supervisor.worker))
     await supervisor.end_trials()
     await engine.destroy()
+    await asyncio.to_thread(tracing.stop)
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
 

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.tools import DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.usage import UsageLimits
 
-from agent import metrics
+from agent import metrics, tracing
 from agent.chronicle import retell
 from agent.context import assemble
 from agent.durability import call_key
@@ -99,6 +99,7 @@ def register_workflow(
     @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
     async def run_task(task_id: str) -> dict[str, str]:
         execution = await open_task(database, TaskId(task_id), worker())
+        tracing.describe(session=execution.task.session_id, agent=execution.task.agent, user=execution.task.user_id)
         if execution.task.outcome is not None:
             return ended(execution.task.outcome, execution.task)
         with executing(execution):

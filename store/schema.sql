@@ -2527,8 +2527,11 @@ CREATE FUNCTION agent.gauges() RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'tasks', jsonb_build_object(
-            'queued', (SELECT count(*) FROM (SELECT 1 FROM dbos.workflow_status w WHERE w.status IN ('ENQUEUED', 'DELAYED')
-                AND w.queue_name IN ('perdure', 'perdure_isolation') LIMIT 100000) q),
+            'queued', (SELECT count(*) FROM ((  -- each with an index of its own
+                SELECT 1 FROM dbos.workflow_status w WHERE w.status = 'ENQUEUED'
+                AND w.queue_name IN ('perdure', 'perdure_isolation') LIMIT 100000) UNION ALL (
+                SELECT 1 FROM dbos.workflow_status w WHERE w.status = 'DELAYED'
+                AND w.queue_name IN ('perdure', 'perdure_isolation') LIMIT 100000)) q),
             'running', (SELECT count(*) FROM (SELECT 1 FROM dbos.workflow_status w WHERE w.status = 'PENDING'
                 AND w.queue_name IN ('perdure', 'perdure_isolation') LIMIT 100000) q),
             'waiting', (SELECT count(DISTINCT q.task_id) FROM (

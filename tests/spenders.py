@@ -35,6 +35,13 @@ spender = Agent(FunctionModel(respond, model_name="gpt-4o"), name="spender")
 stranger = Agent(FunctionModel(respond, model_name="nobody-knows-1"), name="stranger")
 
 
+def refuse(messages: list[Any], info: Any) -> ModelResponse:
+    raise ValueError(f"cannot answer {read_turn(messages).prompt!r}")
+
+
+failing = Agent(FunctionModel(refuse), name="failing")
+
+
 @spender.tool_plain
 @effect(in_doubt="retry")
 async def toil(n: int) -> str:

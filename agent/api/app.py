@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from agent import tracing
 from agent.api import (
     continuity,
     events,
@@ -92,6 +93,10 @@ def build_api(
     app.add_middleware(Door, hosts=hosts, needs_key=keyring.needs_key)
     app.add_middleware(Frame)
     app.add_middleware(Meter)
+    if tracing.is_on():
+        from agent.api.traced import Traced
+
+        app.add_middleware(Traced)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

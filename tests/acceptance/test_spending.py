@@ -20,7 +20,7 @@ Hire = Callable[..., Worker]
 SPENDER, STRANGER = "tests.spenders:spender", "tests.spenders:stranger"
 ANSWER = INPUT + OUTPUT
 COST = Decimal("0.003")
-"""Of one answer, at the list's prices: 600 fresh tokens at 2.50, 400 cached at 1.25, 100 out at 10 dollars a million."""
+"""Of one answer, by the list, per million: 600 fresh tokens at 2.50, 400 cached at 1.25, 100 out at 10 dollars."""
 
 
 def held(client: AgentClient, session: str) -> bool:
