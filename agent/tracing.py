@@ -1,7 +1,7 @@
 """Traces by OpenTelemetry, when an endpoint says where to: nothing of it is loaded otherwise.
 
-DBOS makes the spans of tasks and steps, Pydantic AI those of runs, requests and tool calls; here they get a place to go,
-and lose what somebody said unless that is asked for.
+DBOS makes the spans of tasks and steps, Pydantic AI those of runs, requests and tool calls; here they get a place to go
+and lose what somebody said, unless that is asked for.
 """
 
 from __future__ import annotations

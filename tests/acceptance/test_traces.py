@@ -1,20 +1,24 @@
-"""One trace from the request to the last step, whoever dies on the way; nobody's words in it unless that is asked for."""
+"""One trace from the request to the last step, whoever dies on the way, and nobody's words in it unless asked for."""
 
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from agent.client import AgentClient
-from tests.workers import Place, Worker, eventually
+from tests.workers import ROOT, Place, Worker, eventually
 
 Hire = Callable[..., Worker]
 AGENT = "tests.spenders:spender"
@@ -154,8 +158,39 @@ def test_an_error_s_words_stay_home(client: AgentClient, hire: Hire, receiver: R
     assert not any(SECRET.encode() in body for body in receiver.raw)
 
 
-def test_without_an_endpoint_nothing_of_it_is_loaded(client: AgentClient, place: Place, hire: Hire) -> None:
+def test_without_an_endpoint_nothing_of_it_is_loaded(
+    client: AgentClient, hire: Hire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loads_protobuf(worker: Worker) -> bool:
+        """Only the exporter needs it, and it is a library of the system's kind, which one can see from outside."""
+        return "google/_upb" in Path(f"/proc/{worker.pid}/maps").read_text()
+
     worker = hire(AGENT)
     client.enqueue("spender", "hello", session="s-1").result(timeout=60)
-    with open(f"/proc/{worker.pid}/maps") as maps:
-        assert "google/_upb" not in maps.read(), "protobuf, which only the exporter needs"
+    assert not loads_protobuf(worker)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    assert loads_protobuf(hire(AGENT))
+
+
+def test_a_trace_begins_with_the_http_request(place: Place, receiver: Receiver) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent", "start"], cwd=ROOT, env=place.environment([AGENT]), stdout=subprocess.PIPE, text=True
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        caller = f"00-{'ab' * 16}-{'cd' * 8}-01"
+        body = {"agent": "spender", "input": "hello"}
+        sent = httpx.post(f"{address}/v1/sessions/s-1/messages", json=body, headers={"traceparent": caller})
+        assert sent.status_code == 202
+        eventually(lambda: any(span["name"] == "run_task" for span in receiver.of("ab" * 16)))
+        eventually(lambda: any(span["scope"] == "perdure" for span in receiver.of("ab" * 16)))
+        [request] = [span for span in receiver.of("ab" * 16) if span["scope"] == "perdure"]
+        [task] = [span for span in receiver.of("ab" * 16) if span["name"] == "run_task"]
+        assert request["name"] == "POST /v1/sessions/{session_id}/messages"
+        assert (request["parent"], task["parent"]) == ("cd" * 8, request["span"])
+    finally:
+        process.terminate()
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
