@@ -12,19 +12,20 @@ from typing import Any, cast
 from dbos import DBOS
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from agent import outside
+from agent import metrics, outside
 from agent.draft import extract
 from agent.log import log
+from agent.purse import paying
 from agent.recorder import record
 from agent.registry import Agents
 from agent.scribe import brief_with
 from steps import handoff, webhook
-from store import continuity, sessions, supervision
+from store import continuity, sessions, spending, supervision
 from store.database import Database
 from store.documents import HandoffReason
 from store.exam import Examiner
 from store.statement import Statement
-from store.types import NoticeRow
+from store.types import NoticeRow, Spent
 
 ROLL_UP_SECONDS = 60.0
 """Restarts in quick succession share one notice: the first is told at once, the rest together when it is over."""
@@ -50,7 +51,7 @@ def register_care(care: Care) -> None:
     ) -> None:
         await write(care, session, task, cast(HandoffReason, reason), occasion)
         await tell(care, notice, times)
-        await improve(care, session, occasion)
+        await improve(care, session, task, occasion)
 
     @DBOS.workflow(name="deliver_notice", max_recovery_attempts=None)
     async def deliver_notice(notice: int, times: int) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -63,11 +64,20 @@ def register_care(care: Care) -> None:
 
 async def write(care: Care, session: str, task: str, reason: HandoffReason, occasion: str) -> None:
     async def step() -> float:
-        return await handoff.write_handoff(
-            care.database, session=session, task=task, reason=reason, occasion=occasion, examiner=care.examiner
-        )
+        with paying([]) as account:
+            score = await handoff.write_handoff(
+                care.database, session=session, task=task, reason=reason, occasion=occasion, examiner=care.examiner
+            )
+        await settle(care, task, account)
+        return score
 
     await record(handoff.WRITE, step)
+
+
+async def settle(care: Care, task: str, account: list[Spent]) -> None:
+    """Put what was asked beside a task on its account."""
+    if account and (agent := await care.database.run(spending.spend(task, account))):
+        metrics.pay(agent, account)
 
 
 async def tell(care: Care, notice: int, times: int) -> None:
@@ -142,7 +152,7 @@ def message_about(notice: NoticeRow, times: int) -> webhook.Message:
     return webhook.Message(id=f"notice-{notice.notice_id}-{times}", type=kind, at=notice.at, data=told)
 
 
-async def improve(care: Care, session: str, occasion: str) -> None:
+async def improve(care: Care, session: str, task: str, occasion: str) -> None:
     """The agent's model has a moment to add what the facts leave out; without it, the facts stand."""
     if not care.brief_seconds:
         return
@@ -155,6 +165,11 @@ async def improve(care: Care, session: str, occasion: str) -> None:
         stored = await care.database.run(sessions.read_messages(session))
         said = ModelMessagesTypeAdapter.validate_python([row.message for row in stored[-BRIEFED_MESSAGES:]])
         brief = brief_with(agent.model, extract(None, said, BRIEFED_TOKENS))
-        return await handoff.improve_handoff(care.database, occasion=occasion, brief=brief, seconds=care.brief_seconds)
+        with paying([]) as account:
+            improved = await handoff.improve_handoff(
+                care.database, occasion=occasion, brief=brief, seconds=care.brief_seconds
+            )
+        await settle(care, task, account)
+        return improved
 
     await record(handoff.IMPROVE, step)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from agent import tracing
 from agent.paths import parts_of
-from store import continuity, effects, files, keys, schedules, sessions, supervision, tasks, workers
+from store import continuity, effects, files, keys, schedules, sessions, spending, supervision, tasks, workers
 from store.database import Connection, Link, run_on
 from store.errors import InvalidInput, NotFound, TaskFailed, TimedOut
 from store.timetable import read_timetable
 from store.types import (
     AlertRow,
     BreakerRow,
+    BudgetRow,
     CompactionRow,
     DeadLetterRow,
     DoubtRow,
@@ -27,15 +30,19 @@ from store.types import (
     KeyRow,
     Missed,
     NoticeRow,
+    Period,
     QuestionRow,
     SaidRow,
     ScheduleRow,
+    Scope,
     SessionRow,
     StepRow,
     StoredMessage,
     TaskId,
     TaskRow,
     TaskStatus,
+    UsageBy,
+    UsageRow,
     WhenBusy,
     WorkerRow,
 )
@@ -73,15 +80,23 @@ class AgentClient:
         idempotency_key: str | None = None,
         when_busy: WhenBusy = "queue",
         connection: Connection | None = None,
+        traceparent: str | None = None,
     ) -> Task:
         """Accept one input for an agent. When this returns, the task is durable and will run.
 
         While a task of the session runs, the input waits for its turn (`queue`), reaches the running task before its
         next model request (`steer`, which returns that task), or ends it at its next step and runs next (`interrupt`).
         With `connection`, the task is accepted by the caller's own transaction, and only if that commits.
+        The task belongs to the trace of `traceparent`, or to that of the caller's current OpenTelemetry span.
         """
         statement = tasks.accept(
-            agent, input, session=session, user=user, idempotency_key=idempotency_key, when_busy=when_busy
+            agent,
+            input,
+            session=session,
+            user=user,
+            idempotency_key=idempotency_key,
+            when_busy=when_busy,
+            traceparent=traceparent or tracing.current(),
         )
         task_id = self._link.run(statement) if connection is None else run_on(connection, statement)
         return Task(self._link, task_id, connection)
@@ -275,6 +290,43 @@ class AgentClient:
     def forget_key(self, name: str) -> None:
         """Free the name of a revoked key. Without any key left, a service on loopback asks for none."""
         self._link.run(keys.forget(name))
+
+    def usage(
+        self,
+        by: UsageBy = "agent",
+        *,
+        since: date | None = None,
+        user: str | None = None,
+        session: str | None = None,
+        limit: int = 1000,
+    ) -> list[UsageRow]:
+        """What models used and cost since a day (else in the last 30), by one of the things that have sums."""
+        start = since or (datetime.now(UTC).date() - timedelta(days=30))
+        return self._link.run(spending.read_usage(by, since=start, user=user, session=session, limit=limit))
+
+    def set_budget(
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        usd: Decimal | float | str | None = None,
+        tokens: int | None = None,
+        per: Period = "total",
+    ) -> None:
+        """Let a session or a user spend this much per day (UTC) or in all; what waited for it goes on."""
+        try:
+            money = None if usd is None else Decimal(str(usd))
+        except InvalidOperation:
+            raise InvalidInput(f"{usd!r} is no amount of money") from None
+        self._link.run(spending.set_budget(scope, name, per, cost_usd=money, tokens=tokens))
+
+    def remove_budget(self, scope: Scope, name: str, *, per: Period | None = None) -> None:
+        """The default holds again, if there is one; what waited goes on as far as that allows."""
+        self._link.run(spending.remove_budget(scope, name, per))
+
+    def budgets(self, scope: Scope | None = None, name: str | None = None) -> list[BudgetRow]:
+        """Budgets and what is spent of them; those with an empty name are the defaults of the settings."""
+        return self._link.run(spending.list_budgets(scope, name))
 
     def workers(self) -> list[WorkerRow]:
         """All that were ever known, newest first."""

@@ -12,9 +12,13 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from store.errors import Misconfigured
+from store.spending import read_limits
+from store.types import Limit
 
 Commas = Annotated[tuple[str, ...], NoDecode]
 Seconds = Annotated[tuple[float, ...], NoDecode]
+
+Limits = Annotated[tuple[Limit, ...], NoDecode]
 
 DEMO_AGENTS = ("agent.demo.agents:researcher", "agent.demo.agents:assistant")
 
@@ -55,6 +59,9 @@ class Settings(BaseSettings):
     webhook_url: str | None = None
     webhook_secret: SecretStr | None = None
     webhook_retry_seconds: Seconds = (1, 5, 30, 120, 600)
+    session_budget: Limits = ()
+    user_budget: Limits = ()
+    trace_content: bool = False
 
     @field_validator("agents", "api_keys", "allowed_hosts", mode="before")
     @classmethod
@@ -68,6 +75,11 @@ class Settings(BaseSettings):
         if not seconds or not all(0 <= each <= 1_000_000 for each in seconds):
             raise ValueError("seconds, separated by commas, as in 5,30,120,600")
         return seconds
+
+    @field_validator("session_budget", "user_budget", mode="before")
+    @classmethod
+    def _limits(cls, given: Any) -> Any:
+        return read_limits(given) if isinstance(given, str) else given
 
     @field_validator("agents", mode="after")
     @classmethod

@@ -12,14 +12,17 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import dbos._core
 import dbos._sys_db
 import sqlalchemy.exc
 from dbos import DBOS, DBOSConfig
-from dbos._context import DBOSContext, EnterDBOSWorkflow
+from dbos._context import DBOSContext, EnterDBOSWorkflow, extract_trace_context, otel_carrier_from_attributes
 from dbos._dbos import _get_dbos_instance
 from dbos._error import DBOSUnexpectedStepError
+from dbos._tracer import dbos_tracer
 from dbos._utils import GlobalParams, retriable_postgres_exception
 
+from agent import tracing
 from agent.serializer import JsonSerializer
 from agent.watch import abandoned, followed
 from store.types import StepRecord, TaskId, WorkerId
@@ -78,6 +81,21 @@ def configure(url: str, worker: WorkerId) -> None:
         "log_level": "WARNING",
     }
     DBOS(config=config)
+    if tracing.is_on():
+        _trace()
+
+
+def _trace() -> None:
+    """DBOS makes its spans, without the exporters it would set up, and every execution of a task is in one trace."""
+    dbos_tracer.disable_otlp = False
+    dbos_tracer.otel_attribute_format = "semconv"
+
+    def context_of(status: Any, _: Any) -> Any:
+        kept = otel_carrier_from_attributes(status.get("attributes"))
+        made = {"traceparent": tracing.made_for(status["workflow_uuid"])}
+        return (extract_trace_context(kept) if kept else None) or extract_trace_context(made)
+
+    setattr(dbos._core, "_workflow_otel_context", context_of)  # noqa: B010
 
 
 async def launch(concurrency: int, *, is_isolated: bool = False) -> None:

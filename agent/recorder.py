@@ -17,13 +17,14 @@ from dbos import DBOS
 from dbos._context import current_owner_xid
 from dbos._error import DBOSUnexpectedStepError, DBOSWorkflowConflictIDError
 
+from agent import metrics
 from agent.folder import Folder
-from store import tasks, wishes
+from store import spending, tasks, wishes
 from store.database import Database
 from store.errors import Fenced
 from store.plain import CannotLoad
 from store.statement import Statement
-from store.types import OpenedTask, OwnerToken, PersonDecision, SessionId, Steer, TaskId, Wish, WorkerId
+from store.types import OpenedTask, OwnerToken, PersonDecision, SessionId, Spent, Steer, TaskId, Wish, WorkerId
 
 T = TypeVar("T")
 
@@ -77,6 +78,8 @@ class Execution:
     """Whether somebody has asked something of the task since it last looked."""
     folder: Folder | None = None
     """The session's files, once they are what the manifest says."""
+    spent: list[Spent] = field(default_factory=list[Spent])
+    """What requests have used that is not on record yet; the next record of an answer takes it along."""
 
 
 current: ContextVar[Execution | None] = ContextVar("perdure_execution", default=None)
@@ -118,7 +121,11 @@ async def record(name: str, step: Callable[[], Awaitable[T]]) -> T:
     """Run a step once in the life of its task; `name` is stored and must never change."""
 
     async def body() -> T:
-        return await step()
+        with metrics.step(name.partition(".")[0], "done", STOPS) as ending:
+            result = await step()
+            if isinstance(result, dict):  # what a tool's record says of its end
+                ending.said = str(result.get("outcome", "done"))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            return result
 
     return await DBOS.run_step_async({"name": name}, body)
 
@@ -169,10 +176,17 @@ async def heed(database: Database, execution: Execution, wish: Wish | None) -> N
         case "pause":
             await fenced(database, tasks.stop_here(task, execution.owner), task)
             raise lost(task)
+        case "budget":
+            if await fenced(database, spending.stop_for_budget(task, execution.owner), task):
+                raise lost(task)
         case "interrupt":
             raise TaskStopped("interrupted by a newer message")
         case "cancel":
             raise TaskStopped("cancelled")
+
+
+STOPS = (TaskStopped, DBOSWorkflowConflictIDError)
+"""What ends an execution before a step without that being the step's failure."""
 
 
 class WrongCall(Exception):

@@ -39,12 +39,14 @@ from pydantic_ai_harness.compaction import (
 )
 from pydantic_ai_harness.compaction._summary import is_summary_part, summary_request
 
+from agent import metrics
 from agent.broadcast import Broadcast
 from agent.context import QUEUED, tokens_in
 from agent.draft import Draft, extract
-from agent.recorder import Execution, current, fenced, heed
+from agent.purse import Counted, paying, spent_on
+from agent.recorder import STOPS, Execution, current, fenced, heed
 from steps.handoff import write_handoff
-from store import continuity, exam, tasks
+from store import continuity, exam, spending, tasks
 from store.database import Database
 from store.exam import Examiner
 from store.types import Restored, Steer
@@ -118,18 +120,27 @@ class FittedModel(WrapperModel):
         execution = current.get()
         if execution is None:
             return await super().request(messages, model_settings, model_request_parameters)
-        draft = await self._fit(execution, model_request_parameters)
+        with metrics.step("model", "responded", STOPS):
+            return await self._ask(execution, model_settings, model_request_parameters)
+
+    async def _ask(
+        self, execution: Execution, model_settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        draft = await self._fit(execution, parameters)
         fitted = draft.clamped()
         try:
-            response = await self._send(execution, fitted, model_settings, model_request_parameters)
+            response = await self._send(execution, fitted, model_settings, parameters)
         except failures.ModelContextWindowExceededError:
             # The provider counts otherwise than we do: once more, with about half as much.
-            self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(model_request_parameters))
-            draft = await self._fit(execution, model_request_parameters)
+            self._budget.learn(self.wrapped, estimate_token_count(fitted) + overhead_of(parameters))
+            draft = await self._fit(execution, parameters)
             fitted = draft.clamped()
-            response = await self._send(execution, fitted, model_settings, model_request_parameters)
-        notes = {**(response.metadata or {}), "perdure": asked(self.wrapped, fitted)}
-        return replace(response, metadata=notes)
+            response = await self._send(execution, fitted, model_settings, parameters)
+        execution.spent.append(spent_on(response, "answer"))
+        metrics.pay(execution.task.agent, execution.spent)
+        told = {**asked(self.wrapped, fitted), "spent": spending.told(execution.spent)}
+        execution.spent = []
+        return replace(response, metadata={**(response.metadata or {}), "perdure": told})
 
     async def _send(
         self,
@@ -156,6 +167,10 @@ class FittedModel(WrapperModel):
                     await self._broadcast.end(answer)
 
     async def _fit(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
+        with paying(execution.spent):
+            return await self._fitted(execution, parameters)
+
+    async def _fitted(self, execution: Execution, parameters: ModelRequestParameters) -> Draft:
         task = execution.task
         reading = continuity.read_restored(task.session_id, task.task_id, is_recovering=task.is_recovering)
         restored = await self._database.run(reading)
@@ -281,6 +296,7 @@ class FittedModel(WrapperModel):
             note=note,
         )
         await fenced(self._database, statement, task.task_id)
+        metrics.compactions.labels(strategy).inc()
 
     async def _summarise(
         self, earlier: str | None, covered: Sequence[ModelMessage], most_tokens: int
@@ -289,7 +305,10 @@ class FittedModel(WrapperModel):
         anchor: list[ModelMessage] = [summary_request(earlier)] if earlier else []
         end = ModelRequest(parts=[UserPromptPart("(The conversation goes on.)")])
         strategy = SummarizingCompaction[None](
-            model=self.wrapped, max_messages=1, keep_messages=1, preserve_first_user_message=False
+            model=Counted(self.wrapped, "summary"),
+            max_messages=1,
+            keep_messages=1,
+            preserve_first_user_message=False,
         )
         try:
             compacted = await compact_now(strategy, [*anchor, *covered, end], model=self.wrapped)

@@ -10,6 +10,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
 from agent.context import framed
+from agent.purse import Counted
 from steps.handoff import Brief
 from store.exam import Examiner
 
@@ -27,7 +28,7 @@ EXAM = (
 
 
 def brief_with(model: Model | str, conversation: str) -> Brief:
-    writer = Agent(model, instructions=BRIEFING)
+    writer = Agent(Counted(model, "briefing"), instructions=BRIEFING)
 
     async def brief(handoff: str) -> str:
         parts = [framed("handoff", handoff), framed("end of the conversation", conversation)]
@@ -37,7 +38,7 @@ def brief_with(model: Model | str, conversation: str) -> Brief:
 
 
 def examine_with(model: Model | str) -> Examiner:
-    reader: Agent[Any, list[str]] = Agent(model, instructions=EXAM, output_type=list[str])
+    reader: Agent[Any, list[str]] = Agent(Counted(model, "exam"), instructions=EXAM, output_type=list[str])
 
     async def answer(text: str, questions: Sequence[str]) -> Sequence[str]:
         numbered = "\n".join(f"{number}. {question}" for number, question in enumerate(questions, 1))

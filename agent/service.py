@@ -15,7 +15,8 @@ from typing import NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from agent import breath, engine, keeper, log, outside, runfile, systemd
+from agent import breath, engine, keeper, log, metrics, outside, runfile, systemd, tracing
+from agent.api.keyring import Keyring
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
 from agent.care import Care, register_care
@@ -34,7 +35,7 @@ from agent.supervisor import Supervisor
 from agent.watch import Rescue, Step, Watchdog
 from agent.workflow import register_workflow
 from steps.handoff import write_handoff
-from store import keys, schema, supervision, tasks, workers
+from store import keys, schema, spending, supervision, tasks, workers
 from store.bell import Bell
 from store.database import Database, Link, check, connect, run_on
 from store.errors import Fenced, Misconfigured, Unreachable
@@ -102,6 +103,7 @@ async def _serve(
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
         await database.run(workers.register_agents(describe(durable)))
+        await database.run(spending.set_defaults(settings.session_budget, settings.user_budget))
         await catch_up(database)
         await engine.launch(settings.concurrency)
         supervisor.start()
@@ -118,6 +120,7 @@ async def _serve(
         _announce(settings, listener, list(durable), console=console)
         pulse = systemd.Pulse(lambda: watchdog.is_healthy)
         pulse.start()
+        lag = asyncio.create_task(metrics.watch_loop(), name="perdure-lag")
 
         await stop.wait()
         if not replacing.is_set():
@@ -128,6 +131,7 @@ async def _serve(
             journal.warning("stopped without a word, for Postgres is away; what ran here goes on at the next start")
         watchdog.stop()
         pulse.stop()
+        lag.cancel()
         await bell.stop()  # those who follow a session are let go, and find the next process
         server.should_exit = True
         with contextlib.suppress(TimeoutError):
@@ -139,12 +143,11 @@ async def _serve(
 
 def _web(settings: Settings, database: Database, bell: Bell, is_ready: Callable[[], bool], *, console: bool) -> ASGIApp:
     """What HTTP serves."""
-    if not console:
-        return build_health(database, is_ready)
-    from agent.api.app import build_api  # a worker without a console does without all of it
-    from agent.api.keyring import Keyring
-
     keyring = Keyring(database, settings.api_keys, is_public=not is_loopback(settings.host))
+    if not console:
+        return build_health(database, is_ready, keyring.may_scrape)
+    from agent.api.app import build_api  # a worker without a console does without all of it
+
     bell.start()
     return build_api(database, is_ready, keyring, bell, hosts=settings.allowed_hosts, version=release())
 
@@ -194,6 +197,8 @@ async def _furnish(
         settings.workspace,
         Broadcast(database),
     )
+    if tracing.is_wanted():
+        tracing.start(version=release(), worker=supervisor.worker, with_content=settings.trace_content)
     durable = make_all_durable(agents, terms)
     engine.configure(database.url, supervisor.worker)
     register_workflow(durable, database, lambda: supervisor.worker, patience=settings.approval_seconds)
@@ -304,6 +309,7 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await supervisor.fall_silent()
     await supervisor.end_trials(settings.drain_seconds)
     await engine.destroy()
+    await asyncio.to_thread(tracing.stop)
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from agent import engine, process
+from agent import engine, metrics, process
 from agent.breaker import ToolBreakers
 from agent.ear import Ear
 from agent.isolation import Isolator
 from agent.leftovers import Leftovers
 from agent.log import log
-from store import continuity, sessions, stream, supervision, tasks, workers
+from store import continuity, sessions, spending, stream, supervision, tasks, workers
 from store.database import Database, Link
 from store.errors import PerdureError, Unreachable
 from store.supervision import CrashPolicy
@@ -204,6 +204,7 @@ class Supervisor:
     async def _adopt(self, gone: list[str], *, judge_silence: bool = False) -> None:
         adopting = workers.adopt_tasks(self.worker, gone, judge_silence=judge_silence, policy=self._policy)
         adopted = await self._database.try_once(adopting)
+        metrics.recoveries.inc(len(adopted))
         if adopted:
             self._isolator.expect()
         self._neighbours = [row for row in self._neighbours if row.worker_id not in gone]
@@ -223,6 +224,7 @@ class Supervisor:
             self._tended = time.monotonic()
             await self._database.try_once(continuity.tend_checkpoints(self.worker))
             await self._database.try_once(stream.sweep())
+            await self._database.try_once(spending.release_budgets())
             if self._session_seconds is not None:
                 await self._database.try_once(sessions.expire_sessions(self._session_seconds))
 

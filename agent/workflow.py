@@ -17,6 +17,7 @@ from pydantic_ai import Agent, DeferredToolRequests, capture_run_messages
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.usage import UsageLimits
 
+from agent import metrics, tracing
 from agent.chronicle import retell
 from agent.context import assemble
 from agent.decisions import results_of
@@ -98,6 +99,7 @@ def register_workflow(
     @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
     async def run_task(task_id: str) -> dict[str, str]:
         execution = await open_task(database, TaskId(task_id), worker())
+        tracing.describe(session=execution.task.session_id, agent=execution.task.agent, user=execution.task.user_id)
         if execution.task.outcome is not None:
             return ended(execution.task.outcome, execution.task)
         with executing(execution):
@@ -125,6 +127,8 @@ async def open_task(database: Database, task_id: TaskId, worker: WorkerId) -> Ex
     task = await fenced(database, tasks.open_task(task_id, owner, worker), task_id)
     if task is None:
         raise lost(task_id)
+    if task.waited_seconds is not None:
+        metrics.queue_seconds.observe(max(0.0, task.waited_seconds))
     decisions = {decision.call_id: decision for decision in task.decisions}
     return Execution(
         task, owner, worker, decisions, is_recovering=task.is_recovering, steers=task.steers, owed=list(task.owed)
@@ -247,6 +251,7 @@ async def commit(database: Database, execution: Execution, result: Result, patie
         ],
     )
     await fenced(database, statement, task.task_id)
+    metrics.tasks_ended.labels(task.agent, outcome_of(result)).inc()
 
 
 def outcome_of(result: Result) -> TaskOutcome:

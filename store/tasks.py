@@ -36,8 +36,9 @@ def accept(
     user: str | None,
     idempotency_key: str | None,
     when_busy: WhenBusy = "queue",
+    traceparent: str | None = None,
 ) -> Statement[TaskId]:
-    if not all(given is None or is_text(given) for given in (agent, text, session, user, idempotency_key)):
+    if not all(given is None or is_text(given) for given in (agent, text, session, user, idempotency_key, traceparent)):
         raise InvalidInput("the input holds characters that are no text")
     return Statement(
         query("accept_task"),
@@ -48,6 +49,7 @@ def accept(
             "user": user,
             "key": idempotency_key,
             "when_busy": when_busy,
+            "traceparent": traceparent,
         },
         value,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, NewType
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NewType
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from store.documents import Checkpoint, Doubt, HandoffReason
 
@@ -21,11 +22,20 @@ SessionState = Literal["idle", "running", "waiting", "paused", "quarantined", "c
 InDoubtPolicy = Literal["retry", "verify", "ask", "report"]
 Decision = Literal["approved", "denied", "answered", "expired"]
 WhenBusy = Literal["queue", "steer", "interrupt"]
-Wish = Literal["pause", "cancel", "interrupt"]
+Wish = Literal["pause", "cancel", "interrupt", "budget"]
 """What a running task is asked to do before its next step."""
 Missed = Literal["skip", "once"]
 """What becomes of a schedule's occurrences in a time without any worker: none of them runs, or one for all."""
+Scope = Literal["session", "user"]
+"""What has a budget."""
+Period = Literal["day", "total"]
+Purpose = Literal["answer", "summary", "exam", "briefing"]
+"""What a model was asked for: to answer, to sum up what no longer fits, to be examined, to brief its successor."""
+UsageBy = Literal["task", "session", "user", "agent", "model", "purpose", "day"]
 WorkerState = Literal["alive", "draining", "stopped", "dead"]
+
+Money = Annotated[Decimal, PlainSerializer(float, return_type=float, when_used="json")]
+"""US dollars. Exact in Postgres; a number in JSON, for people and programs that read it."""
 
 Json = Any
 """A JSON value. Its depth is not worth a recursive type here."""
@@ -85,6 +95,8 @@ class OpenedTask(Row):
     steers: tuple[Steer, ...] = ()
     owed: tuple[PersonDecision, ...] = ()
     """Decisions made for tasks that were replaced before they used them."""
+    waited_seconds: float | None = None
+    """From its acceptance to its first opening, at that opening."""
 
 
 class Question(Row):
@@ -140,6 +152,9 @@ class TaskRow(Row):
     hangs: int = 0
     is_isolated: bool = False
     evidence: Json = None
+    tokens: int = 0
+    cost_usd: Money | None = None
+    """Empty while no price is known of anything that was used."""
 
 
 class SessionRow(Row):
@@ -160,6 +175,70 @@ class SessionRow(Row):
     last_active_at: datetime
     coherence: float | None = None
     coherence_note: str | None = None
+    tokens: int = 0
+    cost_usd: Money | None = None
+    is_over_budget: bool = False
+    """It waits for a budget, its own or its user's."""
+    budget_until: datetime | None = None
+    """When it goes on by itself, if the budget is one per day."""
+
+
+class Spent(Row):
+    """What one request to a model used, and cost at the prices of that moment."""
+
+    purpose: Purpose
+    model: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: str | None = None
+
+
+class UsageRow(Row):
+    """Sums of what was used. Cached tokens are part of the input; requests without a price are not in the cost."""
+
+    name: str | None
+    requests: int
+    unpriced_requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: Money | None
+
+
+class Limit(Row):
+    """How much may be spent, in money, in tokens, or whichever comes first."""
+
+    period: Period
+    cost_usd: Decimal | None = None
+    tokens: int | None = None
+
+
+class BudgetRow(Row):
+    """A budget and what is spent of it; with an empty name, that of all which have none of their own."""
+
+    scope: Scope
+    name: str
+    period: Period
+    cost_usd: Money | None
+    tokens: int | None
+    spent_usd: Money | None
+    spent_tokens: int | None
+    is_used_up: bool
+
+
+class Gauges(Row):
+    """What the database says of itself now."""
+
+    tasks: dict[str, int]
+    dead: int
+    in_doubt: int
+    workers: dict[str, int]
+    breakers: dict[str, int]
+    alerts: int
+    over_budget: int
 
 
 class EffectRow(Row):

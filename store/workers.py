@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from store.statement import Statement, all_of, count, nothing, query, value
 from store.supervision import CrashPolicy
-from store.types import Adoption, AgentCard, WorkerId, WorkerRow, WorkerState
+from store.types import Adoption, AgentCard, Gauges, WorkerId, WorkerRow, WorkerState
 
 
 def register_worker(
@@ -113,3 +113,7 @@ def ping() -> Statement[int]:
 def stranded_tasks() -> Statement[int]:
     """How many accepted tasks DBOS does not know."""
     return Statement(query("count_stranded_tasks"), {}, value)
+
+
+def read_gauges() -> Statement[Gauges]:
+    return Statement(query("read_gauges"), {}, lambda rows: Gauges.model_validate(value(rows)))

@@ -10,6 +10,7 @@ from store.types import (
     AgentCard,
     AlertRow,
     BreakerRow,
+    BudgetRow,
     DeadLetterRow,
     Decision,
     EffectRow,
@@ -23,6 +24,7 @@ from store.types import (
     TaskId,
     TaskRow,
     TaskStatus,
+    UsageRow,
     WorkerRow,
 )
 
@@ -52,6 +54,10 @@ class Session(SessionRow):
         last_active_at="2026-11-18T09:02:11Z",
         coherence=None,
         coherence_note=None,
+        tokens=5210,
+        cost_usd=0.0173,
+        is_over_budget=False,
+        budget_until=None,
     )
 
 
@@ -97,6 +103,14 @@ class Alert(AlertRow):
 
 class Breaker(BreakerRow):
     """Something that has crashed too often and waits."""
+
+
+class Usage(UsageRow):
+    """Sums of what was used and cost."""
+
+
+class Budget(BudgetRow):
+    """How much may be spent, and how much is."""
 
 
 class AgentInfo(AgentCard):

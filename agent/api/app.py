@@ -9,16 +9,41 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from agent.api import continuity, events, files, front, house, messages, probes, problem, sessions, tasks, visit
+from agent import tracing
+from agent.api import (
+    continuity,
+    events,
+    files,
+    front,
+    house,
+    messages,
+    probes,
+    problem,
+    scrape,
+    sessions,
+    spending,
+    tasks,
+    visit,
+)
 from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
 from agent.api.door import Door
 from agent.api.frame import Frame
 from agent.api.keyring import Keyring
+from agent.api.meter import Meter
 from store.bell import Bell
 from store.database import Database
 
-CALLS = (sessions.router, messages.router, continuity.router, files.router, events.router, tasks.router, house.router)
+CALLS = (
+    sessions.router,
+    messages.router,
+    continuity.router,
+    files.router,
+    events.router,
+    tasks.router,
+    house.router,
+    spending.router,
+)
 """What programs call under /v1; all of it needs a key, where keys are needed."""
 
 TAGS = [
@@ -29,6 +54,7 @@ TAGS = [
     {"name": "files", "description": "The files of a session's workspace."},
     {"name": "tasks", "description": "One input to a session, executed as exactly one DBOS workflow of the same id."},
     {"name": "house", "description": "Agents, workers, dead letters, alerts and breakers."},
+    {"name": "spending", "description": "Tokens and money: what was used, and what may be."},
     {"name": "health", "description": "For probes; no key is asked for."},
 ]
 
@@ -60,12 +86,17 @@ def build_api(
     problem.add_to(app)
     for router in CALLS:
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (probes.router, visit.router, front.router):
+    for router in (probes.router, scrape.router, visit.router, front.router):
         app.include_router(router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)
     app.add_middleware(Door, hosts=hosts, needs_key=keyring.needs_key)
     app.add_middleware(Frame)
+    app.add_middleware(Meter)
+    if tracing.is_on():
+        from agent.api.traced import Traced
+
+        app.add_middleware(Traced)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

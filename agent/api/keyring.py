@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
+from agent.config import is_loopback
 from store import keys
 from store.database import Database
 
@@ -54,6 +56,14 @@ class Keyring:
             count = await self.database.try_once(keys.count_keys())
             self._made = (now + REMEMBERED, count.made > 0)
         return self._made[1]
+
+    async def may_scrape(self, headers: Mapping[str, str]) -> bool:
+        """Whether whoever sends these headers may read what is counted of everybody; for a worker without the rest."""
+        if not await self.needs_key():  # then only this machine reaches us, unless a page has a name made to point here
+            return is_loopback(urlsplit(f"//{headers.get('host', '')}").hostname or "")
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        caller = await self.find(key.strip()) if scheme.lower() == "bearer" else None
+        return caller is not None and caller.user is None
 
     async def find(self, key: str) -> Caller | None:
         """Whose key this is."""

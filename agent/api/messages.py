@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header
 from pydantic import ConfigDict, Field
 
+from agent import tracing
 from agent.api.answers import Accepted, ChatMessage
 from agent.api.caller import Asking, Store, check_session, find_session, user_for
 from agent.api.keyring import Caller
@@ -49,6 +50,7 @@ async def send_message(
     caller: Asking,
     store: Store,
     key: IdempotencyKey = None,
+    traceparent: Annotated[str | None, Header(max_length=100, description="The trace it belongs to.")] = None,
 ) -> TaskRow:
     """Give the agent an input. When this answers, the task is durable and will run. A session that is not there is
     made."""
@@ -58,7 +60,15 @@ async def send_message(
     user = user_for(caller, body.user if known is None else body.user or known.user_id)
     agent = body.agent or (known.agent if known else "")
     task_id = await store.try_once(
-        tasks.accept(agent, body.input, session=session_id, user=user, idempotency_key=key, when_busy=body.when_busy)
+        tasks.accept(
+            agent,
+            body.input,
+            session=session_id,
+            user=user,
+            idempotency_key=key,
+            when_busy=body.when_busy,
+            traceparent=tracing.current() or traceparent,
+        )
     )
     if known is not None and known.title is None:
         await store.try_once(sessions.name(session_id, sessions.title_for(body.input), only_if_missing=True))

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from agent.cli import care, govern, keys, letters, look, schedules, serve, talk
+from agent.cli import care, govern, keys, letters, look, money, schedules, serve, talk
 from store.errors import Misconfigured, NotFound, PerdureError, Refused, TaskNotDone, Unreachable
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for module in (serve, talk, look, govern, schedules, letters, care, keys):
+for module in (serve, talk, look, govern, schedules, letters, care, keys, money):
     module.add_to(app)
 
 

@@ -28,7 +28,7 @@ def start(supervise: Supervise = False) -> None:
 
 
 def worker(supervise: Supervise = False) -> None:
-    """Run tasks only, with /livez and /readyz on PERDURE_PORT. Start as many as you like, on any machine."""
+    """Run tasks only, with /livez, /readyz and /metrics on PERDURE_PORT. Start as many as you like, on any machine."""
     if supervise:
         raise typer.Exit(keep("worker"))
     from agent.service import run

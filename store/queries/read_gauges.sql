@@ -1,0 +1,2 @@
+-- Nothing changes; what the database says of itself now, at a bounded price.
+SELECT agent.gauges()
