@@ -2048,6 +2048,12 @@ DECLARE
     known agent.sessions%ROWTYPE := agent.hold_session(of_session);
     gone  text[];
 BEGIN
+    -- A task that has its outcome is about to be marked as ended: worth a moment's wait.
+    FOR glance IN 1..40 LOOP
+        EXIT WHEN NOT EXISTS (SELECT 1 FROM agent.tasks t JOIN dbos.workflow_status s ON s.workflow_uuid = t.task_id
+                              WHERE t.session_id = of_session AND s.status = 'PENDING' AND t.outcome IS NOT NULL);
+        PERFORM pg_sleep(0.05);
+    END LOOP;
     IF EXISTS (SELECT 1 FROM agent.tasks t JOIN dbos.workflow_status s ON s.workflow_uuid = t.task_id
                WHERE t.session_id = of_session AND s.status = 'PENDING') THEN
         RAISE EXCEPTION 'a task of session % is running: wait for it or cancel it', quote_literal(of_session)
