@@ -15,12 +15,12 @@ from agent.api.caller import identify
 from agent.api.door import Door
 from agent.api.frame import Frame
 from agent.api.keyring import Keyring
-from agent.protocols import ag_ui, vercel
+from agent.protocols import ag_ui, mcp, responses, vercel
 from store.bell import Bell
 from store.database import Database
 
 CALLS = (sessions.router, messages.router, continuity.router, files.router, events.router, tasks.router, house.router)
-PROTOCOLS = (ag_ui.router, vercel.router)
+PROTOCOLS = (ag_ui.router, vercel.router, responses.router)
 """What programs call under /v1; all of it needs a key, where keys are needed."""
 
 TAGS = [
@@ -62,7 +62,7 @@ def build_api(
     problem.add_to(app)
     for router in (*CALLS, *PROTOCOLS):
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (probes.router, visit.router, front.router):
+    for router in (mcp.router, probes.router, visit.router, front.router):
         app.include_router(router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)

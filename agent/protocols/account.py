@@ -26,6 +26,10 @@ class Broken(Exception):
     """The task ended without an answer, or its telling did; the text says why."""
 
 
+class Stopping(Broken):
+    """This process stops; the task goes on, and another process tells it."""
+
+
 class Account:
     """`whole` begins with the task that this one goes on from, and so on up; else only what is new is told."""
 
@@ -54,7 +58,7 @@ class Account:
             if (end := await self._end(happening)) is not None:
                 yield end
                 return
-        raise Broken("the service is stopping; the task goes on: ask again for the same answer")
+        raise Stopping("the service is stopping; the task goes on: ask again for the same answer")
 
     async def _end(self, happening: Happening) -> AgentRunResultEvent[Any] | None:
         if happening.kind not in ("task.finished", "task.waited", "task.failed", "task.dead", "task.cancelled"):

@@ -42,7 +42,9 @@ FINAL = "Final result processed."
 
 @dataclass(kw_only=True)
 class TakenBack(CustomEvent):
-    """All that was told is void; what follows is told from the start."""
+    """All that was told is void; what follows is told from the start. So many events of it are on record."""
+
+    settled: int = 0
 
 
 Event = (
@@ -153,7 +155,7 @@ class Retelling:
         if not _goes_on(self._told, parts, is_whole=is_whole):
             yield from self._close()
             self._told = []
-            yield TakenBack()
+            yield TakenBack(settled=len(self._settled))
             yield from self._settled
         for number, part in enumerate(parts):
             if number >= len(self._told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from agent.api.caller import find_session
 from agent.api.keyring import Caller
 from agent.api.messages import accept_message
+from agent.api.sessions import KEYED
 from store import tasks
 from store.database import Database
 from store.errors import InvalidInput, NotFound
@@ -32,6 +34,11 @@ def check_id(given: str, what: str) -> str:
     if not 0 < len(given) <= LONGEST_ID or not is_text(given) or not given.isprintable():
         raise InvalidInput(f"the {what} has 1 to {LONGEST_ID} printable characters")
     return given
+
+
+def new_session(caller: Caller, user: str | None, key: str | None) -> str:
+    """The id of a session that has none yet; the same for the same key, as the task will be."""
+    return str(uuid.uuid5(KEYED, f"{caller.user or user or ''}\0{key}") if key else uuid.uuid4())
 
 
 async def say(

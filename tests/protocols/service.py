@@ -20,6 +20,7 @@ from tests.workers import PATIENCE, ROOT, Place, Worker
 AGENTS = ("tests.protocols.speakers:guide", "tests.protocols.speakers:guard")
 NODE = Path(__file__).parent / "node"
 TEXT = "word1 word2 word3 word4 word5 word6 word7 word8 word9 "
+NEW = TEXT.replace("word", "new")
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not (NODE / "node_modules" / "ai").exists(),

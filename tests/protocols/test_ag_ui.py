@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from agent.client import AgentClient
-from tests.protocols.service import TEXT, let, needs_node, node, service
+from tests.protocols.service import NEW, TEXT, let, needs_node, node, service
 from tests.serving import serving
 from tests.workers import Place, Worker
 
@@ -49,12 +49,12 @@ def test_the_same_answer_goes_on_after_a_kill(place: Place, client: AgentClient)
             page.until(lambda said: said.get("shown", "").endswith("word4 "))
             served.kill()
             page.until(lambda said: "cut" in said)
-            let(place, 2)
+            let(place, 2, "new")
             served.start()
-            page.until(lambda said: said.get("shown") == "word1 word2 ")
-            let(place, 9)
+            page.until(lambda said: said.get("shown") == "new1 new2 ")
+            let(place, 9, "new")
             end = page.end()
-    assert text_of(end["messages"]) == [TEXT]
+    assert text_of(end["messages"]) == [NEW]
     assert [message["role"] for message in end["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert len(client.tasks()) == 1
     assert len(place.world("looked")) == 1 and len(place.world("spoke")) == 2
@@ -71,7 +71,7 @@ def test_what_a_dead_worker_said_is_taken_back_on_the_open_line(place: Place, hi
             let(place, 9, "new")
             hire("tests.protocols.speakers:guide")
             end = page.end()
-    assert text_of(end["messages"]) == [TEXT.replace("word", "new")]
+    assert text_of(end["messages"]) == [NEW]
     assert not [said for said in page.said if "cut" in said]
 
 

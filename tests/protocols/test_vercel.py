@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.client import AgentClient
 from store.keys import new_secret
-from tests.protocols.service import TEXT, let, needs_node, node, service
+from tests.protocols.service import NEW, TEXT, let, needs_node, node, service
 from tests.serving import serving
 from tests.workers import Place, Worker
 
@@ -49,17 +49,17 @@ def test_the_same_answer_goes_on_after_a_kill(place: Place, client: AgentClient)
             page.until(lambda said: said.get("shown", "").endswith("word4 "))
             served.kill()
             page.until(lambda said: "cut" in said)
-            let(place, 2)
+            let(place, 2, "new")
             served.start()
-            page.until(lambda said: said.get("shown") == "word1 word2 ")
-            let(place, 9)
+            page.until(lambda said: said.get("shown") == "new1 new2 ")
+            let(place, 9, "new")
             end = page.end()
         assert [message["role"] for message in end["messages"]] == ["user", "assistant"]
-        assert parts_of(end["messages"][1]) == [LOOKED, TEXT]
+        assert parts_of(end["messages"][1]) == [LOOKED, NEW]
         with node("vercel.mjs", url=url, chat="c-1", resume=True) as page:
             reloaded = page.end()
         assert reloaded["messages"][0]["id"] == end["messages"][1]["id"]
-        assert parts_of(reloaded["messages"][0]) == [LOOKED, TEXT]
+        assert parts_of(reloaded["messages"][0]) == [LOOKED, NEW]
     assert len(client.tasks()) == 1
     assert len(place.world("looked")) == 1
 
@@ -90,7 +90,7 @@ def test_what_a_dead_worker_said_is_not_what_the_page_ends_with(place: Place, hi
             let(place, 9, "new")
             hire("tests.protocols.speakers:guide")
             end = page.end()
-    assert parts_of(end["messages"][1]) == [LOOKED, TEXT.replace("word", "new")]
+    assert parts_of(end["messages"][1]) == [LOOKED, NEW]
     assert [said["cut"] for said in page.said if "cut" in said] == ["the answer is given anew; resume the stream"]
 
 
@@ -113,10 +113,10 @@ def test_an_approval_is_asked_and_given_in_place(place: Place) -> None:
 
 
 def test_what_is_refused_is_said(client: AgentClient, url: str) -> None:
-    client.enqueue("echo", "mine", session="c-9", user="ana")
     message = {"id": "m-1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
     body: dict[str, Any] = {"trigger": "submit-message", "id": "c-1", "messages": [message]}
     with serving(url) as served, served.client() as http:
+        client.enqueue("echo", "mine", session="c-9", user="ana")
         assert http.post("/v1/vercel/nobody", json=body).status_code == 404
         assert http.post("/v1/vercel/echo", json=body | {"messages": []}).status_code == 422
         assert http.post("/v1/vercel/echo", json=body | {"trigger": "regenerate-message"}).status_code == 422
