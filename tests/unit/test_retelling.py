@@ -11,7 +11,7 @@ from store.stream import Happening, Place
 from store.types import TaskId
 
 
-def told(retelling: Retelling, kind: str, **data: Any) -> list[Any]:
+def told(retelling: Retelling, kind: str, /, **data: Any) -> list[Any]:
     return list(retelling.tell(Happening(Place(1), kind, TaskId("t"), data)))
 
 
