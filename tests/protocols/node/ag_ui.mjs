@@ -5,6 +5,9 @@ const given = JSON.parse(process.argv[2]);
 const say = (what) => console.log(JSON.stringify(what));
 console.warn = () => {};
 console.error = () => {};
+// Of a cut line the client also leaves a promise that nobody handles; a browser logs that and goes on.
+process.on("unhandledRejection", () => {});
+process.on("uncaughtException", () => {});
 
 const agent = new HttpAgent({ url: given.url, threadId: given.thread, headers: given.headers ?? {} });
 agent.setMessages(given.messages ?? [{ id: "m-1", role: "user", content: given.text }]);
