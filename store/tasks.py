@@ -192,5 +192,17 @@ def find_continuation(task: str) -> Statement[TaskId | None]:
     return Statement(query("find_continuation"), {"task": task}, first)
 
 
+def find_start(task: str) -> Statement[int]:
+    """The place in its session's journal after which a task's story begins."""
+    return Statement(query("find_start"), {"task": task}, lambda rows: int(value(rows)) if rows else 0)
+
+
+def find_asker(session: str, call: str) -> Statement[TaskId | None]:
+    """The task that asked about a call."""
+    return Statement(
+        query("find_asker"), {"session": session, "call": call}, lambda rows: value(rows) if rows else None
+    )
+
+
 def count_by_status() -> Statement[dict[str, int]]:
     return Statement(query("count_tasks"), {}, lambda rows: {str(row["status"]): int(row["tasks"]) for row in rows})

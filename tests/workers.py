@@ -53,7 +53,7 @@ class Place:
 
 
 class Worker:
-    """One process that takes tasks: `python -m agent worker`, or `start` with HTTP beside it, or a fork of a warm one."""
+    """One process that takes tasks: `agent worker`, or `start` with HTTP beside it, or a fork of a warm one."""
 
     def __init__(self, process: subprocess.Popen[str] | Child, address: str) -> None:
         self.process = process

@@ -31,6 +31,7 @@ from agent.api.door import Door
 from agent.api.frame import Frame
 from agent.api.keyring import Keyring
 from agent.api.meter import Meter
+from agent.protocols import ag_ui, mcp, responses, vercel
 from store.bell import Bell
 from store.database import Database
 
@@ -44,6 +45,7 @@ CALLS = (
     house.router,
     spending.router,
 )
+PROTOCOLS = (ag_ui.router, vercel.router, responses.router)
 """What programs call under /v1; all of it needs a key, where keys are needed."""
 
 TAGS = [
@@ -84,9 +86,9 @@ def build_api(
     app.state.bell = bell
     app.state.pages = front.open_pages()
     problem.add_to(app)
-    for router in CALLS:
+    for router in (*CALLS, *PROTOCOLS):
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (probes.router, scrape.router, visit.router, front.router):
+    for router in (mcp.router, probes.router, scrape.router, visit.router, front.router):
         app.include_router(router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)

@@ -33,11 +33,8 @@ def database_of(request: Request) -> Database:
     return cast(Database, request.app.state.database)
 
 
-async def identify(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
-) -> Caller:
-    """Whoever asks, by key or by the console's cookie; what changes something takes more than a read-only key."""
+async def recognise(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    """Whoever asks, by key or by the console's cookie."""
     keyring = keyring_of(request)
     caller: Caller | None = None
     if not await keyring.needs_key():
@@ -48,6 +45,15 @@ async def identify(
         caller = await keyring.find_signed_in(token)
     if caller is None:
         raise HTTPException(401, "this needs an API key: Authorization: Bearer KEY", {"WWW-Authenticate": "Bearer"})
+    return caller
+
+
+async def identify(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> Caller:
+    """As `recognise`; and what changes something takes more than a read-only key."""
+    caller = await recognise(request, credentials)
     if caller.is_read_only and request.method not in SAFE:
         raise NotAllowed("this key may only read")
     return caller

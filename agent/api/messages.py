@@ -54,30 +54,17 @@ async def send_message(
 ) -> TaskRow:
     """Give the agent an input. When this answers, the task is durable and will run. A session that is not there is
     made."""
-    known = await _known(store, caller, session_id)
-    if known is None and body.agent is None:
-        raise NotFound(f"there is no session {session_id!r}; name an agent to make it")
-    user = user_for(caller, body.user if known is None else body.user or known.user_id)
-    agent = body.agent or (known.agent if known else "")
-    task_id = await store.try_once(
-        tasks.accept(
-            agent,
-            body.input,
-            session=session_id,
-            user=user,
-            idempotency_key=key,
-            when_busy=body.when_busy,
-            traceparent=tracing.current() or traceparent,
-        )
+    return await accept_message(
+        store,
+        caller,
+        session_id,
+        body.input,
+        agent=body.agent,
+        user=body.user,
+        key=key,
+        when_busy=body.when_busy,
+        traceparent=traceparent,
     )
-    if known is not None and known.title is None:
-        await store.try_once(sessions.name(session_id, sessions.title_for(body.input), only_if_missing=True))
-    row = await store.try_once(tasks.read_task(task_id))
-    if row is None:
-        raise NotFound(f"the session {session_id!r} was deleted")
-    if row.session_id != session_id or (body.when_busy == "queue" and row.input != body.input):
-        raise Conflict("this Idempotency-Key was used for another message")
-    return row
 
 
 @router.get("/messages", response_model=Page[ChatMessage])
@@ -98,6 +85,44 @@ async def say(session_id: SessionIn, body: Speech, caller: Asking, store: Store)
     person = body.person or caller.user or caller.name
     task_id = await store.try_once(sessions.speak(session_id, person, body.text))
     return await store.try_once(tasks.read_task(task_id))
+
+
+async def accept_message(
+    store: Database,
+    caller: Caller,
+    session: str,
+    text: str,
+    *,
+    agent: str | None,
+    user: str | None,
+    key: str | None,
+    when_busy: WhenBusy = "queue",
+    traceparent: str | None = None,
+) -> TaskRow:
+    """The task of an input; the one it was given before, if the key is the same."""
+    known = await _known(store, caller, session)
+    if known is None and agent is None:
+        raise NotFound(f"there is no session {session!r}; name an agent to make it")
+    whose = user_for(caller, user if known is None else user or known.user_id)
+    task_id = await store.try_once(
+        tasks.accept(
+            agent or (known.agent if known else ""),
+            text,
+            session=session,
+            user=whose,
+            idempotency_key=key,
+            when_busy=when_busy,
+            traceparent=tracing.current() or traceparent,
+        )
+    )
+    if known is not None and known.title is None:
+        await store.try_once(sessions.name(session, sessions.title_for(text), only_if_missing=True))
+    row = await store.try_once(tasks.read_task(task_id))
+    if row is None:
+        raise NotFound(f"the session {session!r} was deleted")
+    if row.session_id != session or (when_busy == "queue" and row.input != text):
+        raise Conflict("this Idempotency-Key was used for another message")
+    return row
 
 
 def _place(row: SaidRow) -> tuple[Literal["message", "notice"], int]:

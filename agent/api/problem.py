@@ -110,6 +110,8 @@ def answer(
         errors=errors,
     )
     body = problem.model_dump(exclude_none=True)
+    if scope["path"].startswith("/v1/responses"):  # where OpenAI's clients look for it
+        body["error"] = {"message": problem.detail, "type": title, "code": problem.type, "param": None}
     return JSONResponse(body, status, dict(headers or {}), media_type=MEDIA_TYPE)
 
 
