@@ -63,6 +63,11 @@ def is_restart() -> bool:
     return RESTARTED in os.environ
 
 
+def is_kept() -> bool:
+    """Asked by the service: whether a keeper would start it again."""
+    return READY_FD in os.environ
+
+
 def tell_ready() -> None:
     """Said by the service; nothing happens when no keeper listens."""
     _tell(b".")

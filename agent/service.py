@@ -97,7 +97,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, obey)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
-        await database.run(workers.register_agents(describe(durable)))
+        await database.run(workers.register_agents(describe(durable, settings.context_window)))
         await catch_up(database)
         await engine.launch(settings.concurrency)
         supervisor.start()
@@ -137,12 +137,20 @@ def _web(settings: Settings, database: Database, bell: Bell, is_ready: Callable[
     """What HTTP serves."""
     if not console:
         return build_health(database, is_ready)
-    from agent.api.app import build_api  # a worker without a console does without all of it
-    from agent.api.keyring import Keyring
+    from agent.api.keyring import Keyring  # a worker without a console does without all of it
+    from agent.console.site import build_site
 
     keyring = Keyring(database, settings.api_keys, is_public=not is_loopback(settings.host))
     bell.start()
-    return build_api(database, is_ready, keyring, bell, hosts=settings.allowed_hosts, version=release())
+    return build_site(
+        database,
+        is_ready,
+        keyring,
+        bell,
+        hosts=settings.allowed_hosts,
+        version=release(),
+        drills=settings.are_drills_on,
+    )
 
 
 def check_guarded(settings: Settings, url: str) -> None:

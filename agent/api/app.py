@@ -9,7 +9,7 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from agent.api import continuity, events, files, front, house, messages, probes, problem, sessions, tasks, visit
+from agent.api import continuity, events, files, house, messages, probes, problem, sessions, tasks
 from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
 from agent.api.door import Door
@@ -56,12 +56,10 @@ def build_api(
     )
     app.state.database, app.state.keyring, app.state.is_ready = database, keyring, is_ready
     app.state.bell = bell
-    app.state.pages = front.open_pages()
     problem.add_to(app)
     for router in CALLS:
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (probes.router, visit.router, front.router):
-        app.include_router(router)
+    app.include_router(probes.router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)
     app.add_middleware(Door, hosts=hosts, needs_key=keyring.needs_key)
