@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -124,7 +125,7 @@ def entries_of(message: Json, calls: dict[str, Entry], *, is_person: bool = Fals
             case "compaction":
                 yield Entry("summary", part.get("content") or "")
             case "tool-call" | "builtin-tool-call":
-                entry = Entry("tool", tool=str(part["tool_name"]), arguments=part.get("args"))
+                entry = Entry("tool", tool=str(part["tool_name"]), arguments=_arguments(part.get("args")))
                 calls[part["tool_call_id"]] = entry
                 entry.facts["call_id"] = part["tool_call_id"]
                 yield entry
@@ -150,6 +151,14 @@ def _attach(entries: list[Entry], questions: Sequence[QuestionRow]) -> None:
                 Entry("tool", id=f"q{question.call_id}", tool=question.tool, arguments=question.arguments,
                       task_id=question.task_id, question=question)
             )  # fmt: skip
+
+
+def _arguments(given: Json) -> Json:
+    """Models write them as text; people read them as data, if they are that."""
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return given
 
 
 def _text(content: Json) -> str:
