@@ -60,7 +60,9 @@ async def read_talk(database: Database, session: str, *, whole: bool = False) ->
     spoken = {row.task_id for row in said if row.position is not None}
     for row in sorted(known, key=lambda row: row.seq or 0):
         if row.task_id not in spoken and row.status in UNSAID:
-            entries += await _under_way(database, row, begun)
+            about = [entry for entry in entries if entry.notice is not None and entry.notice.task_id == row.task_id]
+            entries = [entry for entry in entries if entry not in about]
+            entries += [*await _under_way(database, row, begun), *about]
     _attach(entries, questions)
     shown = entries if whole else entries[-MOST_ENTRIES:]
     running = next((row for row in known if row.status == "running"), None)
