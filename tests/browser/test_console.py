@@ -145,7 +145,7 @@ def test_a_notice_is_corrected_and_a_session_forked_from_a_place(
     page.locator(".correction", has_text="It was about Saturdays.").wait_for()
     assert client.session("s-1").notices()[0].correction == "It was about Saturdays."
     page.locator(".entry.agent", has_text="hours").get_by_role("button", name="fork from here").click()
-    page.wait_for_function("!location.pathname.endsWith('s-1')")
+    page.wait_for_url(lambda url: not url.endswith("s-1"))
     page.locator(".title p", has_text="fork of").wait_for()
     assert page.locator("#talk .user .bubble").all_inner_texts() == ["What are your hours?"]
     shoot("fork")

@@ -54,9 +54,11 @@ def test_who_needs_you_comes_first(
     waiting = client.enqueue("support", "Please refund order 17", session="acme-17", user="ana")
     assert waiting.settled_status(timeout=30) == "waiting"
     db.execute("UPDATE agent.approvals SET requested_at = now() - interval '2 hours'")
-    db.execute("INSERT INTO agent.effects"
-               " (idempotency_key, session_id, task_id, call_id, tool, arguments, policy, state) SELECT 'k', session_id, task_id, 'c', 'send_letter', '{}', 'report', 'unknown' FROM agent.tasks"
-               " WHERE session_id = 'desk-6'")  # fmt: skip
+    db.execute(
+        "INSERT INTO agent.effects (idempotency_key, session_id, task_id, call_id, tool, arguments, policy, state)"
+        " SELECT 'k', session_id, task_id, 'c', 'send_letter', '{}', 'report', 'unknown'"
+        " FROM agent.tasks WHERE session_id = 'desk-6'"
+    )
     db.execute(
         "SELECT agent.notice_interruption('desk-4', task_id, 'crash', 'x') FROM agent.tasks WHERE session_id = 'desk-4'"
     )
