@@ -34,7 +34,8 @@ async def answer_notice(
     caller: Asking,
     store: Store,
 ) -> Response:
-    body = continuity.Acknowledgement.model_validate(_given(form, "correction"))
+    is_right = form.get("act") == "right"
+    body = continuity.Acknowledgement.model_validate({} if is_right else _given(form, "correction"))
     await continuity.acknowledge_notice(session_id, notice_id, caller, store, body)
     told = "Your correction counts from now on." if body.correction else "Noted."
     return done(request, told, at(session_id))

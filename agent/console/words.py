@@ -43,7 +43,7 @@ def status_of(row: OverviewRow, now: datetime) -> Status:
     if row.open_tasks:
         return _running(row, now)
     if row.interrupted_at is not None and (now - row.interrupted_at).total_seconds() < RECENT_SECONDS:
-        return Status("calm", "recovered", recovery(row, now))
+        return Status("calm", f"recovered {ago(row.interrupted_at, now)}", f"{row.again or 0} steps run again")
     return Status(
         "quiet", "idle", f"last active {ago(row.last_active_at, now)}" if row.messages else "nothing said yet"
     )
