@@ -56,12 +56,18 @@ class Settings(BaseSettings):
     workspace_mb: int = Field(256, ge=1)
     handoff_seconds: float = Field(10, ge=0, le=600)
     exam_model: str | None = None
+    drills: bool | None = None
     webhook_url: str | None = None
     webhook_secret: SecretStr | None = None
     webhook_retry_seconds: Seconds = (1, 5, 30, 120, 600)
     session_budget: Limits = ()
     user_budget: Limits = ()
     trace_content: bool = False
+
+    @property
+    def are_drills_on(self) -> bool:
+        """Whether the console may kill workers: when told so, and with the demo agents unless told otherwise."""
+        return self.drills if self.drills is not None else self.agents == DEMO_AGENTS and is_loopback(self.host)
 
     @field_validator("agents", "api_keys", "allowed_hosts", mode="before")
     @classmethod

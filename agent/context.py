@@ -87,48 +87,59 @@ def closed(rows: Sequence[StoredMessage], note: str) -> list[Placed]:
     return whole
 
 
+@dataclass(frozen=True)
+class Section:
+    """Restored text, and what it is."""
+
+    origin: str
+    text: str
+
+
 def state_of(
     restored: Restored, *, summary: str | None, unseen_input: str | None, owed: Sequence[PersonDecision] = ()
 ) -> str | None:
-    """What the next context must know beside the conversation, or nothing when there is nothing to restore.
-
-    In the order of a start: what is remembered, what was laid down, the state of the work, what happened, what came
-    before. The recent conversation follows it, and then what waits (`waiting_after`).
-    """
-    parts = [
-        _section("memory of this user from earlier sessions", restored.memory),
-        _section("corrections by the user; they count more than everything else here", restored.corrections),
-        *_checkpoint_sections(restored.checkpoint or Checkpoint()),
-        framed("interruption", restored.interruption),
-        framed("handoff of the context before this one", restored.handoff),
-        _section(
-            "calls that this task has made so far", [f"{call['tool']}: {_said(call)}" for call in restored.worked]
-        ),
-        _section("what people have decided about calls that then were not made", [_decided(each) for each in owed]),
-        framed("summary of the earlier conversation", summary),
-        framed("the input being worked on", unseen_input),
-    ]
-    told = [part for part in parts if part]
+    """What the next context must know beside the conversation, or nothing when there is nothing to restore."""
+    told = [framed(part.origin, part.text) for part in sections_of(restored, summary, unseen_input, owed)]
     return "\n".join([RESTORED, *told]) if told else None
+
+
+def sections_of(
+    restored: Restored, summary: str | None, unseen_input: str | None, owed: Sequence[PersonDecision] = ()
+) -> list[Section]:
+    """In the order of a start: what is remembered, what was laid down, the state of the work, what happened, what came
+    before. The recent conversation follows it, and then what waits (`waiting_after`)."""
+    worked = [f"{call['tool']}: {_said(call)}" for call in restored.worked]
+    parts = [
+        _listed("memory of this user from earlier sessions", restored.memory),
+        _listed("corrections by the user; they count more than everything else here", restored.corrections),
+        *_checkpoint_sections(restored.checkpoint or Checkpoint()),
+        Section("interruption", restored.interruption or ""),
+        Section("handoff of the context before this one", restored.handoff or ""),
+        _listed("calls that this task has made so far", worked),
+        _listed("what people have decided about calls that then were not made", [_decided(each) for each in owed]),
+        Section("summary of the earlier conversation", summary or ""),
+        Section("the input being worked on", unseen_input or ""),
+    ]
+    return [part for part in parts if part.text]
 
 
 def waiting_after(restored: Restored) -> str | None:
     """What arrived meanwhile and has its turn later, if anything did."""
-    queue = _section("inputs that wait for their turn after this one", restored.pending)
-    return f"{QUEUED}\n{queue}" if queue else None
+    queue = _listed("inputs that wait for their turn after this one", restored.pending)
+    return f"{QUEUED}\n{framed(queue.origin, queue.text)}" if queue.text else None
 
 
-def _checkpoint_sections(checkpoint: Checkpoint) -> list[str | None]:
+def _checkpoint_sections(checkpoint: Checkpoint) -> list[Section]:
     done, planned = checkpoint.progress
     plan = [f"[{step.status}] {step.title}" + (f" — {step.result}" if step.result else "") for step in checkpoint.plan]
     return [
-        _section("constraints in the user's own words; keep to them", checkpoint.constraints),
-        framed("goal", checkpoint.goal),
-        _section(f"plan, {done} of {planned} done", plan),
-        _section("results so far", checkpoint.results),
-        _section("decisions made", [f"{made.decision} (because {made.reason})" for made in checkpoint.decisions]),
-        _section("discoveries", checkpoint.discoveries),
-        _section("external dependencies", checkpoint.dependencies),
+        _listed("constraints in the user's own words; keep to them", checkpoint.constraints),
+        Section("goal", checkpoint.goal),
+        _listed(f"plan, {done} of {planned} done", plan),
+        _listed("results so far", checkpoint.results),
+        _listed("decisions made", [f"{made.decision} (because {made.reason})" for made in checkpoint.decisions]),
+        _listed("discoveries", checkpoint.discoveries),
+        _listed("external dependencies", checkpoint.dependencies),
     ]
 
 
@@ -148,16 +159,14 @@ def _decided(owed: PersonDecision) -> str:
             return f"{call}: {owed.decision}: {owed.note or 'no reason was given'}"
 
 
-def framed(origin: str, text: str | None) -> str | None:
+def framed(origin: str, text: str) -> str:
     """Text inside a frame that it cannot leave."""
-    if not text:
-        return None
     harmless = re.sub(rf"<(?=\s*/?\s*{FRAME}\b)", "&lt;", text, flags=re.IGNORECASE)
     return f'<{FRAME} origin="{origin}">\n{harmless}\n</{FRAME}>'
 
 
-def _section(origin: str, lines: Sequence[str]) -> str | None:
-    return framed(origin, "\n".join(f"- {line}" for line in lines))
+def _listed(origin: str, lines: Sequence[str]) -> Section:
+    return Section(origin, "\n".join(f"- {line}" for line in lines))
 
 
 def tokens_in(text: str) -> int:

@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai_harness.compaction import estimate_token_count
 
-from agent.context import CHARACTERS_PER_TOKEN, safe_cut, state_of, tokens_in, waiting_after
+from agent.context import CHARACTERS_PER_TOKEN, Section, safe_cut, sections_of, state_of, tokens_in, waiting_after
 from agent.recorder import Execution
 from store import exam
 from store.documents import Checkpoint
@@ -39,13 +39,22 @@ class Draft:
 
     @property
     def state(self) -> str | None:
-        prompt_is_hidden = self.cut > self.execution.conversation.prompt_index
         return state_of(
             self.restored,
             summary=self.execution.conversation.summary,
-            unseen_input=self.execution.task.input[:2000] if prompt_is_hidden else None,
+            unseen_input=self._unseen_input,
             owed=self.execution.owed,
         )
+
+    @property
+    def sections(self) -> list[Section]:
+        """What the state is made of, for people to look at."""
+        return sections_of(self.restored, self.execution.conversation.summary, self._unseen_input, self.execution.owed)
+
+    @property
+    def _unseen_input(self) -> str | None:
+        prompt_is_hidden = self.cut > self.execution.conversation.prompt_index
+        return self.execution.task.input[:2000] if prompt_is_hidden else None
 
     @property
     def messages(self) -> list[ModelMessage]:

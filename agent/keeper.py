@@ -65,6 +65,11 @@ def is_restart() -> bool:
     return RESTARTED in os.environ
 
 
+def is_kept() -> bool:
+    """Asked by the service: whether a keeper would start it again."""
+    return breath.VARIABLE in os.environ
+
+
 @dataclass(frozen=True)
 class End:
     """How a child ended, and which process it was."""

@@ -12,6 +12,7 @@ from pydantic_ai import Agent
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_ai_harness.compaction import DEFAULT_CONTEXT_WINDOW, resolve_context_window
 
 from agent.durability import Terms, has_durability, make_durable
 from store.errors import Misconfigured
@@ -52,16 +53,23 @@ def make_all_durable(agents: Agents, terms: Terms) -> Agents:
     return durable
 
 
-def describe(agents: Agents) -> list[AgentCard]:
+def describe(agents: Agents, window: int | None = None) -> list[AgentCard]:
+    """`window` is what the settings say of every model's."""
     return [
         AgentCard(
             name=name,
             description=agent.description if isinstance(agent.description, str) else None,
             model=model_name(agent),
             tools=tuple(sorted(_tool_names(agent.toolsets))),
+            context_window=window or _window(agent),
         )
         for name, agent in agents.items()
     ]
+
+
+def _window(agent: Agent[Any, Any]) -> int:
+    model = agent.model
+    return (resolve_context_window(model) if isinstance(model, (Model, str)) else None) or DEFAULT_CONTEXT_WINDOW
 
 
 def model_name(agent: Agent[Any, Any]) -> str | None:

@@ -31,8 +31,8 @@ def brief_with(model: Model | str, conversation: str) -> Brief:
     writer = Agent(Counted(model, "briefing"), instructions=BRIEFING)
 
     async def brief(handoff: str) -> str:
-        parts = [framed("handoff", handoff), framed("end of the conversation", conversation)]
-        return (await writer.run("\n".join(part for part in parts if part))).output
+        parts = (("handoff", handoff), ("end of the conversation", conversation))
+        return (await writer.run("\n".join(framed(origin, text) for origin, text in parts if text))).output
 
     return brief
 

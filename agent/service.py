@@ -102,7 +102,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, obey)
     async with Database(home.url, on_loss=home.embedded.revive if home.embedded else None) as database:
         supervisor, durable = await _furnish(settings, database, agents)
-        await database.run(workers.register_agents(describe(durable)))
+        await database.run(workers.register_agents(describe(durable, settings.context_window)))
         await database.run(spending.set_defaults(settings.session_budget, settings.user_budget))
         await catch_up(database)
         await engine.launch(settings.concurrency)
@@ -146,10 +146,18 @@ def _web(settings: Settings, database: Database, bell: Bell, is_ready: Callable[
     keyring = Keyring(database, settings.api_keys, is_public=not is_loopback(settings.host))
     if not console:
         return build_health(database, is_ready, keyring.may_scrape)
-    from agent.api.app import build_api  # a worker without a console does without all of it
+    from agent.console.site import build_site  # a worker without a console does without all of it
 
     bell.start()
-    return build_api(database, is_ready, keyring, bell, hosts=settings.allowed_hosts, version=release())
+    return build_site(
+        database,
+        is_ready,
+        keyring,
+        bell,
+        hosts=settings.allowed_hosts,
+        version=release(),
+        drills=settings.are_drills_on,
+    )
 
 
 def check_guarded(settings: Settings, url: str) -> None:

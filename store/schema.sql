@@ -45,7 +45,8 @@ CREATE TABLE agent.agents (
     description   text,
     model         text,
     tools         jsonb NOT NULL DEFAULT '[]',
-    registered_at timestamptz NOT NULL DEFAULT now()
+    registered_at timestamptz NOT NULL DEFAULT now(),
+    context_window integer
 );
 
 CREATE TABLE agent.sessions (
@@ -1041,7 +1042,8 @@ SELECT s.session_id, s.agent, s.user_id, s.title,
     CASE WHEN s.mode <> 'open' THEN s.mode WHEN s.budget_until > clock_timestamp() THEN 'paused'
          WHEN EXISTS (SELECT 1 FROM agent.breakers b WHERE b.scope = 'session:' || s.session_id) THEN 'quarantined'
          WHEN t.running > 0 THEN 'running' WHEN a.unanswered > 0 THEN 'waiting' ELSE 'idle' END AS state,
-    s.parent_session_id, t.open_tasks, t.dead_tasks, s.messages, s.context_tokens, s.context_window,
+    s.parent_session_id, t.open_tasks, t.dead_tasks, s.messages, s.context_tokens,
+    coalesce(s.context_window, (SELECT g.context_window FROM agent.agents g WHERE g.name = s.agent)) AS context_window,
     s.restarts, s.compactions, s.created_at, s.last_active_at, s.coherence, s.coherence_note,
     (SELECT coalesce(sum(y.tokens), 0)::bigint FROM agent.tallies y WHERE y.scope = 'session' AND y.name = s.session_id) AS tokens,
     (SELECT sum(y.cost_usd) FROM agent.tallies y WHERE y.scope = 'session' AND y.name = s.session_id) AS cost_usd,

@@ -127,6 +127,8 @@ class SaidRow(Row):
     notice_id: int | None
     message: dict[str, Json]
     at: datetime
+    seq: int | None = None
+    """Of a message: the place in the journal at which it became part of the conversation."""
 
 
 class TaskRow(Row):
@@ -416,6 +418,7 @@ class AgentCard(Row):
     description: str | None
     model: str | None
     tools: tuple[str, ...]
+    context_window: int | None = None
 
 
 class AlertRow(Row):

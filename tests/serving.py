@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from agent.api.app import build_api
 from agent.api.keyring import Keyring
+from agent.console.site import build_site
 from store import workers
 from store.bell import Bell
 from store.database import Database
@@ -52,7 +52,7 @@ def serving(
     async def serve() -> None:
         async with Database(url) as database, Bell(url) as bell:
             await database.run(workers.register_agents(CARDS))
-            api = build_api(database, lambda: is_ready, Keyring(database, keys, is_public=is_public), bell, **options)
+            api = build_site(database, lambda: is_ready, Keyring(database, keys, is_public=is_public), bell, **options)
             server = Quiet(
                 uvicorn.Config(api, port=0, log_level="critical", access_log=False, lifespan="off", server_header=False)
             )

@@ -14,7 +14,6 @@ from agent.api import (
     continuity,
     events,
     files,
-    front,
     house,
     messages,
     probes,
@@ -23,7 +22,6 @@ from agent.api import (
     sessions,
     spending,
     tasks,
-    visit,
 )
 from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
@@ -84,11 +82,10 @@ def build_api(
     )
     app.state.database, app.state.keyring, app.state.is_ready = database, keyring, is_ready
     app.state.bell = bell
-    app.state.pages = front.open_pages()
     problem.add_to(app)
     for router in (*CALLS, *PROTOCOLS):
         app.include_router(router, dependencies=[Depends(identify)])
-    for router in (mcp.router, probes.router, scrape.router, visit.router, front.router):
+    for router in (mcp.router, probes.router, scrape.router):
         app.include_router(router)
     # The last added is the outermost.
     app.add_middleware(Body, largest=largest_body, longest=longest_body)

@@ -57,8 +57,12 @@ class Listing(Generic[P]):
         shown = rows[:limit]
         if len(rows) <= limit:
             return {"items": shown, "next": None}
-        text = self._adapter.dump_json((self.name, place(shown[-1])))
-        return {"items": shown, "next": base64.urlsafe_b64encode(text).decode().rstrip("=")}
+        return {"items": shown, "next": self.at(place(shown[-1]))}
+
+    def at(self, place: P) -> str:
+        """The cursor of what follows a place."""
+        text = self._adapter.dump_json((self.name, place))
+        return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
 def _fits(place: Any) -> bool:

@@ -216,7 +216,10 @@ def test_a_script_comes_back_as_json_and_nothing_else(http: httpx.Client) -> Non
 
 
 def test_every_answer_carries_what_keeps_browsers_from_harm(http: httpx.Client) -> None:
-    answers = [http.get(path) for path in ("/", "/v1/sessions", "/nowhere", "/livez", "/console.css", "/openapi.json")]
+    answers = [
+        http.get(path)
+        for path in ("/", "/v1/sessions", "/nowhere", "/livez", "/console/static/console.css", "/openapi.json")
+    ]
     answers += [http.get("/", headers={"Host": "evil.example"}), http.post("/v1/sessions", content=b"x")]
     for answer in answers:
         policy = answer.headers["content-security-policy"]

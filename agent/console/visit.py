@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, cast
+from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment
 
 from agent.api.caller import COOKIE, keyring_of
 from agent.api.keyring import SIGNED_IN, Keyring
+from agent.console.page import Page, ask_for_key
 from store.errors import InvalidInput
 
-router = APIRouter(prefix="/console", include_in_schema=False)
+router = APIRouter(prefix="/console", include_in_schema=False, route_class=Page)
 
 LONGEST_KEY = 1000
 
@@ -49,12 +49,6 @@ async def sign_out(request: Request, keyring: Keys) -> Response:
     response = RedirectResponse("/console/sign-in", 303)
     response.delete_cookie(COOKIE, httponly=True, samesite="lax", secure=request.url.scheme == "https")
     return response
-
-
-def ask_for_key(request: Request, *, status: int, told: str = "") -> HTMLResponse:
-    pages = cast(Environment, request.app.state.pages)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return HTMLResponse(pages.get_template("sign_in.html").render(told=told), status, headers)
 
 
 async def _given_key(request: Request) -> str:
