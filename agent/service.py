@@ -300,8 +300,9 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     await _hand_over(database, supervisor.worker, left)
     given_back = await database.run(workers.leave(supervisor.worker))
     await supervisor.end_trials()
+    if tracing.is_on():
+        await asyncio.to_thread(tracing.stop)  # before DBOS takes the threads down
     await engine.destroy()
-    await asyncio.to_thread(tracing.stop)
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
 
