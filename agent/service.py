@@ -316,8 +316,9 @@ async def _leave(settings: Settings, database: Database, supervisor: Supervisor)
     given_back = await database.run(workers.leave(supervisor.worker))
     await supervisor.fall_silent()
     await supervisor.end_trials(settings.drain_seconds)
+    if tracing.is_on():
+        await asyncio.to_thread(tracing.stop)  # before DBOS takes the threads down
     await engine.destroy()
-    await asyncio.to_thread(tracing.stop)
     if not supervisor.is_isolated:
         journal.info("stopped as planned%s", f"; {given_back} tasks go on at the next start" if given_back else "")
 

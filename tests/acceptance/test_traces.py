@@ -173,13 +173,8 @@ def test_without_an_endpoint_nothing_of_it_is_loaded(
 
 
 def test_a_trace_begins_with_the_http_request(place: Place, receiver: Receiver) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agent", "start"],
-        cwd=ROOT,
-        env=place.environment([AGENT]),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, environment = [sys.executable, "-m", "agent", "start"], place.environment([AGENT])
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
