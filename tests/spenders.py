@@ -12,7 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 from agent import effect
 from agent.demo.script import call, read_turn, say
-from tests.agents import ran
+from tests.agents.traces import ran
 from tests.faults import folder
 
 INPUT, OUTPUT, CACHED = 1000, 100, 400
