@@ -188,7 +188,7 @@ def test_run_py_start_serves_and_stops_as_planned(started: subprocess.Popen[str]
     assert httpx.get(f"{address}/readyz").status_code == 200
     page = httpx.get(address)
     assert page.status_code == 200
-    assert "No sessions yet" in page.text
+    assert "Nothing here yet" in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]
     started.send_signal(signal.SIGTERM)
     assert started.wait(30) == 0
