@@ -1083,7 +1083,9 @@ LANGUAGE sql STABLE AS $$
             || CASE WHEN times > 1 THEN format(' (%s interruptions in short time).', times) ELSE '.' END,
         format('Restored: we were working on “%s”', goal)
             || CASE WHEN planned > 0 THEN format(', %s of %s steps of the plan done', done, planned) ELSE '' END
-            || format('; %s recorded steps are kept and will not run again.', steps),
+            || CASE steps WHEN 0 THEN '; no step was on record yet.'
+                WHEN 1 THEN '; 1 recorded step is kept and will not run again.'
+                ELSE format('; %s recorded steps are kept and will not run again.', steps) END,
         CASE WHEN doubts IS NULL THEN 'Nothing is in doubt.'
              ELSE format('In doubt, because nobody recorded how it ended: %s.', doubts) END,
         'Next: the task goes on by itself' || CASE WHEN goes_on = 'infinity' THEN ' as soon as it may.'

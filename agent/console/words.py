@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from store.overview import OverviewRow
@@ -50,7 +50,7 @@ def status_of(row: OverviewRow, now: datetime) -> Status:
 
 
 def _waiting(row: OverviewRow, now: datetime) -> Status:
-    since = span((now - row.asked_at).total_seconds()) if row.asked_at else ""
+    since = while_(now - row.asked_at) if row.asked_at else ""
     what = "your answer" if row.asked_kind == "question" else "your approval"
     more = f", and {row.questions - 1} more" if row.questions and row.questions > 1 else ""
     return Status("ask", f"waiting for {what}, {since}", f"{row.asked_tool}{more}", True)
@@ -59,10 +59,10 @@ def _waiting(row: OverviewRow, now: datetime) -> Status:
 def _running(row: OverviewRow, now: datetime) -> Status:
     if row.running_since is None:
         if row.runs_after is not None and row.runs_after > now:
-            after = span((row.runs_after - now).total_seconds())
+            after = while_(row.runs_after - now)
             return Status("busy", "will go on", f"after an interruption, in {after}")
         return Status("busy", "queued", f"{_waits(row.open_tasks)}")
-    parts = [f"for {span((now - row.running_since).total_seconds())}"]
+    parts = [f"for {while_(now - row.running_since)}"]
     if row.open_tasks > 1:
         parts.append(f"{row.open_tasks - 1} queued")
     if row.interrupted_at is not None and row.interrupted_at > row.running_since:
@@ -90,6 +90,10 @@ def span(seconds: float) -> str:
         if seconds < size * limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86_400:.0f} days"
+
+
+def while_(time: timedelta) -> str:
+    return span(time.total_seconds()) if time.total_seconds() >= 1 else "a moment"
 
 
 def ago(moment: datetime, now: datetime) -> str:

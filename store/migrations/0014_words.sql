@@ -41,3 +41,26 @@ BEGIN
     DELETE FROM agent.sessions WHERE session_id = of_session;
     PERFORM agent.sweep_blobs();
 END $$;
+
+-- The sentence a user reads after an interruption.
+CREATE OR REPLACE FUNCTION agent.notice_body(notice_kind text, times integer, moment timestamptz, goal text, done integer,
+    planned integer, steps bigint, doubts text, goes_on timestamptz) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT concat_ws(' ',
+        CASE notice_kind
+            WHEN 'planned' THEN 'The service was restarted as planned at '
+            WHEN 'hang' THEN 'A step of this session hung and was aborted at '
+            ELSE 'The worker of this session died at '
+        END || to_char(moment AT TIME ZONE 'UTC', 'HH24:MI:SS') || ' UTC'
+            || CASE WHEN times > 1 THEN format(' (%s interruptions in short time).', times) ELSE '.' END,
+        format('Restored: we were working on “%s”', goal)
+            || CASE WHEN planned > 0 THEN format(', %s of %s steps of the plan done', done, planned) ELSE '' END
+            || CASE steps WHEN 0 THEN '; no step was on record yet.'
+                WHEN 1 THEN '; 1 recorded step is kept and will not run again.'
+                ELSE format('; %s recorded steps are kept and will not run again.', steps) END,
+        CASE WHEN doubts IS NULL THEN 'Nothing is in doubt.'
+             ELSE format('In doubt, because nobody recorded how it ended: %s.', doubts) END,
+        'Next: the task goes on by itself' || CASE WHEN goes_on = 'infinity' THEN ' as soon as it may.'
+            WHEN goes_on > moment THEN to_char(goes_on AT TIME ZONE 'UTC', '" at "HH24:MI:SS" UTC."') ELSE '.' END,
+        'If something here is wrong, correct it, and the correction counts.')
+$$;
