@@ -25,7 +25,7 @@ from agent.api import (
 )
 from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
-from agent.api.door import Door
+from agent.api.door import SAFE, Door
 from agent.api.frame import Frame
 from agent.api.keyring import Keyring
 from agent.api.meter import Meter
@@ -79,6 +79,14 @@ def build_api(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
+        telemetry={
+            "tracing": tracing.is_on(),
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+            "exclude": lambda scope: scope.get("method") in SAFE,  # what only reads, or is followed for hours
+        },
     )
     app.state.database, app.state.keyring, app.state.is_ready = database, keyring, is_ready
     app.state.bell = bell
@@ -92,10 +100,6 @@ def build_api(
     app.add_middleware(Door, hosts=hosts, needs_key=keyring.needs_key)
     app.add_middleware(Frame)
     app.add_middleware(Meter)
-    if tracing.is_on():
-        from agent.api.traced import Traced
-
-        app.add_middleware(Traced)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
 

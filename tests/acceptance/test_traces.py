@@ -183,8 +183,8 @@ def test_a_trace_begins_with_the_http_request(place: Place, receiver: Receiver) 
         sent = httpx.post(f"{address}/v1/sessions/s-1/messages", json=body, headers={"traceparent": caller})
         assert sent.status_code == 202
         eventually(lambda: any(span["name"] == "run_task" for span in receiver.of("ab" * 16)))
-        eventually(lambda: any(span["scope"] == "perdure" for span in receiver.of("ab" * 16)))
-        [request] = [span for span in receiver.of("ab" * 16) if span["scope"] == "perdure"]
+        eventually(lambda: any(span["scope"] == "fastapi" for span in receiver.of("ab" * 16)))
+        [request] = [span for span in receiver.of("ab" * 16) if span["scope"] == "fastapi"]
         [task] = [span for span in receiver.of("ab" * 16) if span["name"] == "run_task"]
         assert request["name"] == "POST /v1/sessions/{session_id}/messages"
         assert (request["parent"], task["parent"]) == ("cd" * 8, request["span"])
