@@ -16,7 +16,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from agent import breath, engine, keeper, log, metrics, outside, runfile, systemd, tracing
-from agent.api.keyring import Keyring
 from agent.breaker import ToolBreakers
 from agent.broadcast import Broadcast
 from agent.care import Care, register_care
@@ -25,6 +24,7 @@ from agent.desk import Space
 from agent.durability import Terms
 from agent.health import build_health
 from agent.home import Home, open_home
+from agent.keyring import Keyring
 from agent.leftovers import Leftovers
 from agent.log import log as journal
 from agent.registry import Agents, describe, load_agents, make_all_durable

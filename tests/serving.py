@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from agent.api.keyring import Keyring
 from agent.console.site import build_site
+from agent.keyring import Keyring
 from store import workers
 from store.bell import Bell
 from store.database import Database

@@ -27,8 +27,8 @@ from agent.api.body import LARGEST, LONGEST, Body
 from agent.api.caller import identify
 from agent.api.door import SAFE, Door
 from agent.api.frame import Frame
-from agent.api.keyring import Keyring
 from agent.api.meter import Meter
+from agent.keyring import Keyring
 from agent.protocols import ag_ui, mcp, responses, vercel
 from store.bell import Bell
 from store.database import Database

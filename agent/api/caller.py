@@ -9,7 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from agent.api.door import SAFE
-from agent.api.keyring import ANYBODY, Caller, Keyring
+from agent.keyring import ANYBODY, Caller, Keyring
 from store import sessions, tasks
 from store.database import Database
 from store.errors import NotAllowed, NotFound

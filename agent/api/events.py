@@ -17,6 +17,7 @@ from store.stream import Place, read_place
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["events"])
 
 RECONNECT_MILLISECONDS = 500
+PLACE = r"^[0-9]{1,18}(\.[0-9a-f]{1,32}\.[0-9]{1,9})?$"
 
 EXAMPLE = """id: 12
 event: task.started
@@ -40,9 +41,9 @@ async def start_of(
     caller: Asking,
     store: Store,
     last_event_id: Annotated[
-        str | None, Header(max_length=100, description="The id of the last event you have; what follows it is sent.")
+        str | None, Header(pattern=PLACE, description="The id of the last event you have; what follows it is sent.")
     ] = None,
-    after: Annotated[str | None, Query(max_length=100, description="The same, for a first request.")] = None,
+    after: Annotated[str | None, Query(pattern=PLACE, description="The same, for a first request.")] = None,
 ) -> Place:
     """Where to begin: at the beginning, unless a place is given."""
     await find_session(store, caller, session_id)

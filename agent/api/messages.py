@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field
 from agent import tracing
 from agent.api.answers import Accepted, ChatMessage
 from agent.api.caller import Asking, Store, check_session, find_session, user_for
-from agent.api.keyring import Caller
 from agent.api.page import Cursor, Limit, Listing, Page
 from agent.api.words import IdempotencyKey, Input, Name, Request, SessionIn, Text
+from agent.keyring import Caller
 from store import sessions, tasks
 from store.database import Database
 from store.errors import Conflict, NotFound

@@ -19,6 +19,8 @@ from store.types import Period, Scope, UsageBy
 
 router = APIRouter(prefix="/v1", tags=["spending"])
 
+DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+
 
 class NewBudget(Request):
     model_config = ConfigDict(
@@ -29,7 +31,7 @@ class NewBudget(Request):
     name: Name
     period: Period = "total"
     cost_usd: Decimal | None = Field(None, ge=0, le=1_000_000_000, description="US dollars.")
-    tokens: int | None = Field(None, ge=0, le=10**15, description="Input and output together.")
+    tokens: int | None = Field(None, strict=True, ge=0, le=10**15, description="Input and output together.")
 
 
 @router.get("/usage", response_model=list[Usage])
@@ -37,14 +39,16 @@ async def read_usage(
     caller: Asking,
     store: Store,
     by: UsageBy = "agent",
-    since: Annotated[date | None, Query(description="A day (UTC); else the last 30 days.")] = None,
+    since: Annotated[
+        str | None, Query(pattern=DAY, description="A day (UTC), as in 2026-11-18; else the last 30 days.")
+    ] = None,
     user: Word = None,
     session: Word = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Any:
     """Sum up tokens and money: as the models reported them, at the prices of that moment. Dearest first, days newest
     first."""
-    start = since or datetime.now(UTC).date() - timedelta(days=30)
+    start = _day(since) if since else datetime.now(UTC).date() - timedelta(days=30)
     whose = user_for(caller, user)
     return await store.try_once(spending.read_usage(by, since=start, user=whose, session=session, limit=limit))
 
@@ -72,3 +76,10 @@ async def remove_budget(
 ) -> None:
     """Remove a budget; without a period, all of that name."""
     await store.try_once(spending.remove_budget(scope, name, period))
+
+
+def _day(written: str) -> date:
+    try:
+        return date.fromisoformat(written)
+    except ValueError as error:
+        raise InvalidInput(f"there is no day {written}") from error

@@ -16,10 +16,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from agent.api import messages, sessions
 from agent.api.caller import Asking, Store, identify
 from agent.api.events import RECONNECT_MILLISECONDS, Ringing
-from agent.api.keyring import Caller
 from agent.console.page import Form, Page, go, is_partial, render
 from agent.console.strip import CELLS, Cell, describe, strip_of
 from agent.console.words import Status, status_of
+from agent.keyring import Caller
 from store import overview, workers
 from store.database import Database
 from store.overview import OverviewRow

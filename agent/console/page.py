@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from agent.api.caller import Asking
-from agent.api.keyring import Caller
 from agent.api.problem import STATUSES
 from agent.console import words
+from agent.keyring import Caller
 from store.errors import InvalidInput, PerdureError
 
 MOST_FIELDS = 50

@@ -10,13 +10,13 @@ from fastapi.responses import HTMLResponse, Response
 
 from agent.api import files, sessions, tasks
 from agent.api.caller import Asking, Store, find_session
-from agent.api.keyring import Caller
 from agent.api.words import LARGEST_PLACE, SessionIn, TaskIn
 from agent.console.page import Page, is_partial, render
 from agent.console.sight import look
 from agent.console.talk import entries_of, read_talk
 from agent.console.timeline import read_timeline
 from agent.console.words import status_of
+from agent.keyring import Caller
 from store import continuity, overview, workers
 from store import sessions as stored
 from store.database import Database

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from agent.api.caller import COOKIE, keyring_of
-from agent.api.keyring import SIGNED_IN, Keyring
 from agent.console.page import Page, ask_for_key
+from agent.keyring import SIGNED_IN, Keyring
 from store.errors import InvalidInput
 
 router = APIRouter(prefix="/console", include_in_schema=False, route_class=Page)

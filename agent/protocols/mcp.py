@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from agent.api.caller import bearer, check_task, database_of, find_session, find_task, recognise
 from agent.api.events import bell_of
-from agent.api.keyring import Caller
 from agent.api.messages import accept_message
+from agent.keyring import Caller
 from agent.protocols import thread
 from store import tasks
 from store.bell import Bell

@@ -17,8 +17,8 @@ from pydantic_ai.exceptions import RunCancelled
 
 from agent.api.caller import Asking, Store, find_task
 from agent.api.events import Ringing
-from agent.api.keyring import Caller
 from agent.api.words import IdempotencyKey, Name, Text
+from agent.keyring import Caller
 from agent.protocols import thread, wire
 from agent.protocols.account import Account, Broken, Stopping, as_text
 from agent.protocols.output import Output, Wire

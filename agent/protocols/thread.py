@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.api.caller import find_session
-from agent.api.keyring import Caller
 from agent.api.messages import accept_message
 from agent.api.sessions import KEYED
+from agent.keyring import Caller
 from store import tasks
 from store.database import Database
 from store.errors import InvalidInput, NotFound

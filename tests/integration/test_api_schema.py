@@ -15,10 +15,10 @@ from tests.serving import serving
 SECONDS = 60
 
 ALLOWANCES = """
-# What a description has no words for: which cursors there are, how long a session's journal is, and what may be in the
-# texts inside other data.
+# What a description has no words for: which cursors and which days there are, how long a session's journal is, what may
+# be in the texts inside other data, and that one of two members must be there.
 [[operations]]
-include-operation-id-regex = "^(list_|fork_session|rewind_session|approve_call)"
+include-operation-id-regex = "^(list_|fork_session|rewind_session|approve_call|read_usage|set_budget)"
 checks.positive_data_acceptance.expected-statuses = ["2xx", 403, 404, 409, 422]
 
 # A session that was just made has neither a handoff nor files.

@@ -73,7 +73,7 @@ const KINDS = ["token", "reset", "changed", "task.accepted", "task.started", "ta
   "task.waited", "task.cancelled", "task.dead", "task.discarded", "task.retried", "task.held", "task.paused", "task.stalled",
   "task.stopping", "task.interrupted", "task.isolated", "task.acquitted", "task.handed_over", "model.responded", "model.failed",
   "tool.started", "tool.finished", "effect.doubted", "worker.died", "worker.stopped", "restart.noticed", "notice.acknowledged", "notice.delivered", "notice.undelivered",
-  "approval.requested", "approval.given", "approval.denied", "approval.expired", "question.answered", "context.compacted",
+  "approval.requested", "approval.given", "approval.denied", "approval.expired", "approval.honoured", "question.answered", "context.compacted",
   "coherence.lost", "handoff.written", "decision.made", "workspace.saved", "steer.accepted", "steer.delivered", "person.spoke",
   "session.taken", "session.paused", "session.resumed", "session.reopened", "session.given_back", "session.closed", "session.forked", "session.branched",
   "session.rewound", "session.made", "session.imported", "breaker.tried", "breaker.opened", "breaker.closed", "alert.raised"];
