@@ -29,6 +29,13 @@ from tests.workers import PATIENCE, ROOT, Place, eventually
 AGENT = "tests.agents:gate"
 
 
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 class Kept:
     """A keeper with its service, as `perdure worker --supervise` runs it."""
 
@@ -53,8 +60,7 @@ class Kept:
         return line.rsplit("http://", 1)[1].split("/")[0]
 
     def children(self) -> list[psutil.Process]:
-        found = psutil.Process(self.process.pid).children()
-        return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in psutil.Process(self.process.pid).children() if lives(child)]
 
     def kill_child(self) -> float:
         """When it was killed."""

@@ -37,7 +37,7 @@ Shoot = Callable[[str], None]
 Serve = Callable[..., str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, asyncio.run is not to be had in this thread
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed; .ci/run installs it, or: apt install chromium")
