@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from agent.api import keyring
+from agent import keyring
 from agent.client import AgentClient
 from store.errors import Conflict, InvalidInput, NotFound
 from tests.serving import Served, serving
